@@ -1,0 +1,83 @@
+"""YAML and `key=value` overrides into frozen, typed configuration; unknown keys are refused.
+
+OmegaConf reads and merges (so `${oc.env:NAME}` and references between keys work), pydantic checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, ValidationError
+from yaml import YAMLError
+
+from shared.errors import RequestError
+
+
+class Config(BaseModel):
+    """Base of every configuration section: immutable, no unknown keys, defaults are checked too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def load_config(path: Path | str, model: type[ConfigT], overrides: Sequence[str] = ()) -> ConfigT:
+    """Read `path` as YAML, apply `key.sub=value` overrides and check against `model`.
+
+    Raises RequestError naming the file, the key and what was expected.
+    """
+    merged = merge_yaml(Path(path), overrides)
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        raise RequestError(_explain(error, path, model)) from None
+
+
+def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """The merged plain dictionary of a YAML file and its overrides, references resolved."""
+    for item in overrides:
+        if "=" not in item or item.startswith("="):
+            raise RequestError(f"override {item!r} is not of the form key=value, as in train.epochs=3")
+    try:
+        base = OmegaConf.load(path)
+        merged = OmegaConf.to_container(OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides))), resolve=True)
+    except FileNotFoundError:
+        raise RequestError(f"config {path} does not exist; shipped examples are under configs/") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"config {path} cannot be read: {error}") from None
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise RequestError(f"config {path} is not valid: {error}") from None
+    if not isinstance(merged, dict):
+        raise RequestError(f"config {path} holds a {type(merged).__name__}, expected key: value pairs")
+    return {str(key): value for key, value in merged.items()}
+
+
+def _explain(error: ValidationError, path: Path | str, model: type[BaseModel]) -> str:
+    lines = [f"config {path} is not valid:"]
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(_keys_at(model, item["loc"][:-1]))
+            lines.append(f"  {key}: unknown key" + (f"; known here: {known}" if known else ""))
+        elif item["type"] == "missing":
+            lines.append(f"  {key}: missing, and it has no default")
+        else:
+            lines.append(f"  {key or '(whole file)'}: {item['msg']}, got {item['input']!r}")
+    return "\n".join(lines)
+
+
+def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The keys that the section at `location` accepts, as far as its type can be followed."""
+    current: type[BaseModel] = model
+    for part in location:
+        field = current.model_fields.get(str(part))
+        annotation = field.annotation if field else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        current = annotation
+    return sorted(current.model_fields)
