@@ -1,4 +1,4 @@
-"""Paths that people write in configs: plain, or `package:NAME/sub/path` for a file that an installed package carries."""
+"""Paths in configs: plain, or `package:NAME/sub/path` for a file that an installed package carries."""
 
 from __future__ import annotations
 
@@ -28,5 +28,7 @@ def resolve_resource(value: str) -> Path:
     if not path.is_relative_to(root):
         raise RequestError(f"{value} leaves its package; expected a path inside {package}")
     if not path.exists():
-        raise EnvironmentLacking(f"{value}: package {package!r} holds no {rest!r}; another version of it may be installed")
+        raise EnvironmentLacking(
+            f"{value}: package {package!r} holds no {rest!r}; another version of it may be installed"
+        )
     return path

@@ -1,0 +1,172 @@
+"""The two file formats of a shard's rows: `.npy` and contiguous HDF5. Same payload, same reader.
+
+In progress both can be followed by another process: the `.npy` grows behind a header that is set right at the end, the
+HDF5 file is an extendable, chunked SWMR dataset that `finish` rewrites contiguous (HDF5 cannot be both).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from pathlib import Path
+from typing import Protocol
+
+import h5py
+import numpy as np
+from numpy.lib import format as npy_format
+
+from shared.errors import DamageFound
+from shared.schema import Container, DType
+
+DATASET = "features"
+_NPY_HEADER_BYTES = 128
+_COPY_ROWS = 4096
+
+
+class RowFile(Protocol):
+    """A shard's row file being written."""
+
+    def append(self, rows: np.ndarray) -> None: ...
+
+    def truncate(self, rows: int) -> None:
+        """Keep the first `rows` rows: what was appended of a video that then failed is dropped."""
+        ...
+
+    def finish(self) -> Path:
+        """Close, fsync and return the finished file."""
+        ...
+
+
+def create_row_file(container: Container, path: Path, row_shape: tuple[int, ...], dtype: DType) -> RowFile:
+    """Start a row file; `path` has no extension yet."""
+    kinds: dict[Container, type[NpyRowFile] | type[Hdf5RowFile]] = {"npy": NpyRowFile, "h5": Hdf5RowFile}
+    return kinds[container](path, row_shape, np.dtype(dtype))
+
+
+class NpyRowFile:
+    """NumPy format 1.0 (numpy.lib.format), its header padded to 128 bytes so that the row count can be set last."""
+
+    def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._path = path.with_name(path.name + ".npy")
+        self._row_shape = row_shape
+        self._dtype = dtype
+        self._rows = 0
+        self._file = self._path.open("wb")
+        self._file.write(_npy_header((0, *row_shape), dtype))
+
+    def append(self, rows: np.ndarray) -> None:
+        self._file.write(np.ascontiguousarray(rows).data)
+        self._rows += len(rows)
+
+    def truncate(self, rows: int) -> None:
+        self._rows = rows
+        self._file.truncate(_NPY_HEADER_BYTES + rows * math.prod(self._row_shape) * self._dtype.itemsize)
+        self._file.seek(0, os.SEEK_END)
+
+    def finish(self) -> Path:
+        self._file.seek(0)
+        self._file.write(_npy_header((self._rows, *self._row_shape), self._dtype))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return self._path
+
+
+class Hdf5RowFile:
+    """Chunked and SWMR while it grows, rewritten as one contiguous dataset at the end."""
+
+    def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._path = path.with_name(path.name + ".h5")
+        self._growing_path = path.with_name(path.name + ".growing.h5")
+        chunk_rows = max(1, 65536 // max(1, math.prod(row_shape) * dtype.itemsize))
+        # "x" refuses a file that exists: opening one that is in use with "w" would truncate it first.
+        self._growing = h5py.File(self._growing_path, "x", libver="latest")
+        self._dataset = self._growing.create_dataset(
+            DATASET, (0, *row_shape), dtype, maxshape=(None, *row_shape), chunks=(chunk_rows, *row_shape)
+        )
+        self._growing.swmr_mode = True
+
+    def append(self, rows: np.ndarray) -> None:
+        start = len(self._dataset)
+        self._dataset.resize(start + len(rows), axis=0)
+        self._dataset[start:] = rows
+        self._dataset.flush()
+
+    def truncate(self, rows: int) -> None:
+        self._dataset.resize(rows, axis=0)
+
+    def finish(self) -> Path:
+        with h5py.File(self._path, "x", libver="latest") as file:
+            whole = file.create_dataset(DATASET, self._dataset.shape, self._dataset.dtype)
+            for start in range(0, len(whole), _COPY_ROWS):
+                whole[start : start + _COPY_ROWS] = self._dataset[start : start + _COPY_ROWS]
+            file.flush()
+        self._growing.close()
+        self._growing_path.unlink()
+        with self._path.open("rb") as written:
+            os.fsync(written.fileno())
+        return self._path
+
+
+def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """Map a finished shard's rows read-only, after checking that the file really holds them.
+
+    shape: (rows, *row_shape) as the shard's index says. Raises DamageFound naming the file when header, shape,
+    dtype or size disagree: reading past the end of a shortened mapping would kill the process.
+    """
+    expected = np.dtype(dtype)
+    offset = {"npy": _npy_offset, "h5": _hdf5_offset}[container](path, shape, expected)
+    need = math.prod(shape) * expected.itemsize
+    if need == 0:
+        return np.empty(shape, expected)
+    have = path.stat().st_size - offset
+    if have < need:
+        raise DamageFound(
+            f"{path} holds {have} bytes of rows, expected {need}: the file was cut; run `verify`, then `repair`"
+        )
+    mapped = np.memmap(path, expected, "r", offset, shape)
+    return np.asarray(mapped)  # the plain view: np.memmap's own indexing costs three times as much
+
+
+def _npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    text = f"{{'descr': {npy_format.dtype_to_descr(dtype)!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    room = _NPY_HEADER_BYTES - len(npy_format.MAGIC_PREFIX) - 2 - 2
+    header = text.ljust(room - 1).encode("latin1") + b"\n"
+    return npy_format.magic(1, 0) + struct.pack("<H", len(header)) + header
+
+
+def _npy_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
+    try:
+        with path.open("rb") as file:
+            version = npy_format.read_magic(file)
+            if version != (1, 0):
+                raise DamageFound(f"{path} is npy version {version}, expected (1, 0)")
+            found_shape, fortran, found_dtype = npy_format.read_array_header_1_0(file)
+            offset = file.tell()
+    except ValueError as error:
+        raise DamageFound(f"{path} has no valid npy header: {error}") from None
+    _expect_rows(path, found_shape, found_dtype, shape, dtype)
+    if fortran:
+        raise DamageFound(f"{path} is in Fortran order, expected C order")
+    return offset
+
+
+def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
+    try:
+        with h5py.File(path, "r") as file:
+            dataset = file[DATASET]
+            _expect_rows(path, dataset.shape, dataset.dtype, shape, dtype)
+            offset: int | None = dataset.id.get_offset()
+    except (OSError, KeyError) as error:
+        raise DamageFound(f"{path} is not an HDF5 file with a dataset {DATASET!r}: {error}") from None
+    if offset is None and 0 not in shape:
+        raise DamageFound(f"{path} is chunked, expected one contiguous dataset")
+    return offset or 0
+
+
+def _expect_rows(
+    path: Path, found_shape: tuple[int, ...], found_dtype: np.dtype, shape: tuple[int, ...], dtype: np.dtype
+) -> None:
+    if found_shape != shape or found_dtype != dtype:
+        raise DamageFound(f"{path} holds {found_dtype}{found_shape}, its index says {dtype}{shape}")

@@ -1,0 +1,134 @@
+"""Reading rows: one stream of a store, by video and time, gathered in batches across shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from shared.containers import map_rows
+from shared.errors import DamageFound, Failure, StoreError
+from shared.schema import ShardIndex, StreamEntry, VideoRecord, stream_folder
+from shared.shard_writer import regular_spans
+
+
+class StreamReader:
+    """The rows of one stream. Video numbers are positions in `video_ids`, which is sorted.
+
+    video_ids: list of str. rows_per_video: int64 (V,). durations: float64 (V,), seconds.
+    failures: (video id, Failure) of every video that has no rows in this stream.
+    Opens row files lazily in each process; pickles as a path and a name.
+    """
+
+    def __init__(self, store: Path, name: str, entry: StreamEntry) -> None:
+        self.store, self.name, self.entry = store, name, entry
+        self.folder = store / stream_folder(entry.kind, name)
+        self._indexes = [read_shard_index(self.folder, ref.name) for ref in entry.shards]
+        placed = [(video, shard) for shard, index in enumerate(self._indexes) for video in index.videos]
+        placed.sort(key=lambda pair: pair[0].id)
+        self._records = [video for video, _ in placed]
+        self.video_ids = [video.id for video in self._records]
+        self._number = {video_id: number for number, video_id in enumerate(self.video_ids)}
+        if len(self._number) != len(self.video_ids):
+            raise StoreError(
+                f"stream {name!r} of {store} holds a video twice: run `python -m preprocess verify {store}`"
+            )
+        self._shard_of = np.array([shard for _, shard in placed], dtype=np.int32)
+        self._first_row = np.array([video.first_row for video in self._records], dtype=np.int64)
+        self.rows_per_video = np.array([video.rows for video in self._records], dtype=np.int64)
+        self.durations = np.array([video.duration for video in self._records], dtype=np.float64)
+        self._rows: dict[int, np.ndarray] = {}
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.entry.row_shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.entry.dtype)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.entry.fingerprint
+
+    @property
+    def failures(self) -> list[tuple[str, Failure]]:
+        records = [record for index in self._indexes for record in index.failed]
+        return [(r.id, Failure(r.reason, r.stage, r.message)) for r in sorted(records, key=lambda r: r.id)]
+
+    def index_of(self, video_ids: Sequence[str]) -> np.ndarray:
+        """int64 (N,): the number of each video, -1 where the stream has no rows of it."""
+        return np.array([self._number.get(video_id, -1) for video_id in video_ids], dtype=np.int64)
+
+    def record(self, video: int) -> VideoRecord:
+        return self._records[video]
+
+    def spans(self, video: int) -> np.ndarray:
+        """float64 (rows, 2): [start, end) of every row of a video, in seconds."""
+        record = self._records[video]
+        if record.step is None or record.length is None:
+            return self._side_array(video, ".spans.npy")
+        return regular_spans(record.rows, record.start, record.step, record.length, record.end)
+
+    def valid(self, video: int) -> np.ndarray:
+        """int32 (rows,): real frames in each row, 0 where all are."""
+        if not self._indexes[self._shard_of[video]].valid:
+            return np.zeros(self._records[video].rows, np.int32)
+        return self._side_array(video, ".valid.npy")
+
+    def read(self, video: int) -> np.ndarray:
+        """(rows, *row_shape): a read-only view of all rows of a video."""
+        first = self._first_row[video]
+        return self._shard_rows(int(self._shard_of[video]))[first : first + self.rows_per_video[video]]
+
+    def gather(
+        self, video_B: np.ndarray, first_row_B: np.ndarray, rows_B: np.ndarray, length: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [first_row, first_row + rows) of each video, padded with zeros.
+
+        first_row_B, rows_B: relative to the video. length: T of the result; default: the largest of rows_B.
+        Returns (B, T, *row_shape) of the stored dtype and a bool mask (B, T).
+        Raises IndexError when a window leaves its video.
+        """
+        if ((first_row_B < 0) | (first_row_B + rows_B > self.rows_per_video[video_B])).any():
+            raise IndexError(f"a window leaves its video in stream {self.name!r} of {self.store}")
+        steps = int(rows_B.max(initial=0)) if length is None else length
+        mask_BT = np.arange(steps) < rows_B[:, None]
+        row_BT = np.where(mask_BT, (self._first_row[video_B] + first_row_B)[:, None] + np.arange(steps), 0)
+        out = np.zeros((len(video_B), steps, *self.row_shape), self.dtype)
+        shard_B = self._shard_of[video_B]
+        for shard in np.unique(shard_B):
+            wanted = mask_BT & (shard_B == shard)[:, None]
+            out[wanted] = self._shard_rows(int(shard))[row_BT[wanted]]
+        return out, mask_BT
+
+    def _shard_rows(self, shard: int) -> np.ndarray:
+        if shard not in self._rows:
+            index, ref = self._indexes[shard], self.entry.shards[shard]
+            path = self.folder / f"{ref.name}.{index.container}"
+            if not path.exists():
+                raise DamageFound(f"{path} is missing: run `python -m preprocess verify {self.store}`")
+            self._rows[shard] = map_rows(index.container, path, (index.rows, *index.row_shape), index.dtype)
+        return self._rows[shard]
+
+    def _side_array(self, video: int, suffix: str) -> np.ndarray:
+        ref = self.entry.shards[self._shard_of[video]]
+        whole = np.load(self.folder / f"{ref.name}{suffix}", mmap_mode="r", allow_pickle=False)
+        first = self._first_row[video]
+        return np.array(whole[first : first + self.rows_per_video[video]])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StreamReader, (self.store, self.name, self.entry)
+
+
+def read_shard_index(folder: Path, name: str) -> ShardIndex:
+    """`<shard>.json`. Raises DamageFound when it is missing or not what the format says."""
+    path = folder / f"{name}.json"
+    try:
+        return ShardIndex.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
+    except ValidationError as error:
+        raise DamageFound(f"{path} is not a shard index: {error}") from None

@@ -1,0 +1,65 @@
+"""One writer at a time.
+
+The lease is an advisory lock (flock) on `STORE/.lease`: the kernel drops it with its process, so a dead run never
+blocks the next one. The file's text names the holder for the message that the second run gets.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shared.errors import StoreError
+
+
+@contextmanager
+def writer_lease(store: Path) -> Iterator[None]:
+    """Hold the store's lease for the block. Raises StoreError naming the holder when another process has it."""
+    path = store / ".lease"
+    descriptor = _lock(path)
+    try:
+        os.ftruncate(descriptor, 0)
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "command": " ".join(sys.argv)}
+        os.write(descriptor, json.dumps(holder).encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _read_holder(descriptor)
+            os.close(descriptor)
+            raise StoreError(
+                f"store {path.parent} is being written by {holder}; wait for it, or stop it first"
+            ) from None
+        if _still_named(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # the holder before us removed the file between our open and our lock
+
+
+def _still_named(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _read_holder(descriptor: int) -> str:
+    text = os.pread(descriptor, 4096, 0).decode(errors="replace")
+    try:
+        holder = json.loads(text)
+        return f"process {holder['pid']} on {holder['host']} ({holder['command']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"  # it holds the lock but has not written its name yet

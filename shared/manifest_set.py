@@ -1,0 +1,159 @@
+"""Reading a manifest set: videos, windows with their bags of candidate captions, token ids."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from shared.errors import DamageFound, StoreError
+from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
+from shared.schema import ManifestInfo
+
+
+@dataclass(frozen=True)
+class WindowTable:
+    """The windows of one split, as arrays of length W.
+
+    video_W: int32, number of the video in `ManifestSet.video_ids`. start_W, end_W: float64, seconds.
+    first_row_W, rows_W: int64, rows of the stream relative to the video.
+    candidates: int64, set-wide caption numbers; window w has candidates[offsets[w]:offsets[w + 1]].
+    """
+
+    video_W: np.ndarray
+    start_W: np.ndarray
+    end_W: np.ndarray
+    first_row_W: np.ndarray
+    rows_W: np.ndarray
+    candidates: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.video_W)
+
+    def candidates_of(self, window: int) -> np.ndarray:
+        """int64 (K_w,): the captions in this window's bag, nearest first."""
+        return self.candidates[self.offsets[window] : self.offsets[window + 1]]
+
+
+class ManifestSet:
+    """One set. Tables are read when first asked for; tokens stay in their mapped files."""
+
+    def __init__(self, store: Path, path: str) -> None:
+        self.path = store / path
+        self.info = read_manifest_info(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def splits(self) -> list[str]:
+        return sorted(self.info.splits)
+
+    @property
+    def pad_id(self) -> int:
+        return int(self.info.tokenizer["pad_id"])
+
+    @cached_property
+    def videos(self) -> list[dict[str, str]]:
+        """videos.csv as it stands."""
+        return list(self.rows("videos", VIDEO_COLUMNS))
+
+    @cached_property
+    def video_ids(self) -> list[str]:
+        return [video["video_id"] for video in self.videos]
+
+    @cached_property
+    def video_number(self) -> dict[str, int]:
+        return {video_id: number for number, video_id in enumerate(self.video_ids)}
+
+    @cached_property
+    def failures(self) -> list[dict[str, str]]:
+        return list(self.rows("failures", FAILURE_COLUMNS))
+
+    @cached_property
+    def caption_texts(self) -> list[str]:
+        return [row["text"] for row in self.rows("captions", CAPTION_COLUMNS)]
+
+    def windows(self, split: str) -> WindowTable:
+        """The windows of a split. Raises StoreError when the set has no such split."""
+        if split not in self.info.splits:
+            raise StoreError(
+                f"set {self.name!r} has no windows of split {split!r}; it has {', '.join(self.splits) or 'none'}"
+            )
+        rows = list(self.rows(f"windows-{split}", WINDOW_COLUMNS))
+        bags = [np.array(row["captions"].split(), dtype=np.int64) for row in rows]
+        return WindowTable(
+            video_W=np.array([self.video_number[row["video_id"]] for row in rows], np.int32),
+            start_W=np.array([row["start"] for row in rows], np.float64),
+            end_W=np.array([row["end"] for row in rows], np.float64),
+            first_row_W=np.array([row["first_row"] for row in rows], np.int64),
+            rows_W=np.array([row["rows"] for row in rows], np.int64),
+            candidates=np.concatenate(bags) if bags else np.empty(0, np.int64),
+            offsets=np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64),
+        )
+
+    def tokens(self, captions_BK: np.ndarray, length: int) -> np.ndarray:
+        """int32 (B, K, L): ids of the given captions, cut at L, padded with `pad_id`; -1 marks an empty slot."""
+        present_BK = captions_BK >= 0
+        caption_BK = np.where(present_BK, captions_BK, 0)
+        starts_BK = self._offsets[caption_BK]
+        lengths_BK = np.where(present_BK, np.minimum(self._offsets[caption_BK + 1] - starts_BK, length), 0)
+        taken_BKL = np.arange(length) < lengths_BK[..., None]
+        out = np.full((*captions_BK.shape, length), self.pad_id, np.int32)
+        out[taken_BKL] = self._tokens[(starts_BK[..., None] + np.arange(length))[taken_BKL]]
+        return out
+
+    def caption_tokens(self, caption: int) -> np.ndarray:
+        """int32: the ids of one caption, unpadded."""
+        return self._tokens[self._offsets[caption] : self._offsets[caption + 1]]
+
+    def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+        """The rows of a table through all its parts. Raises DamageFound when a header is not what the format says."""
+        for file in self.info.part_files(table):
+            with (self.path / file).open(encoding="utf-8", newline="") as lines:
+                reader = csv.DictReader(lines)
+                if tuple(reader.fieldnames or ()) != columns:
+                    raise DamageFound(f"{self.path / file} has columns {reader.fieldnames}, expected {list(columns)}")
+                yield from reader
+
+    @cached_property
+    def _tokens(self) -> np.ndarray:
+        return load_twin(self.path / "tokens.npy", np.dtype(np.int32), self.info.tokens)
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return load_twin(self.path / "offsets.npy", np.dtype(np.int64), self.info.captions + 1)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "info": self.info}
+
+
+def read_manifest_info(path: Path) -> ManifestInfo:
+    """manifest.json of a set's folder. Raises DamageFound."""
+    file = path / "manifest.json"
+    try:
+        return ManifestInfo.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        raise DamageFound(
+            f"{file} is missing; run `verify`, then make the set again with `preprocess manifests`"
+        ) from None
+    except ValidationError as error:
+        raise DamageFound(f"{file} is not a manifest: {error}") from None
+
+
+def load_twin(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
+    """Map tokens.npy or offsets.npy after checking type and length. Raises DamageFound."""
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r" if length else None, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
+    if array.dtype != dtype or array.shape != (length,):
+        raise DamageFound(f"{path} holds {array.dtype}{array.shape}, expected {dtype}{(length,)}; run `verify`")
+    return np.asarray(array)

@@ -1,0 +1,186 @@
+"""Writing a manifest set: plain CSV for everyone, and a binary twin of the token ids for training.
+
+Streams: memory does not grow with the number of captions.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from shared.atomic import disk_full_stops, fsync_file, write_new_file
+from shared.containers import NpyRowFile
+from shared.fingerprint import canonical_json, fingerprint, hash_file
+from shared.schema import FileEntry, ManifestInfo, Name
+from shared.shard_writer import FinishedFile
+
+PART_ROWS = 1_000_000
+
+VIDEO_COLUMNS = ("video_id", "split", "duration", "rows", "captions", "windows")
+CAPTION_COLUMNS = ("video_id", "start", "end", "text", "token_ids")
+WINDOW_COLUMNS = ("video_id", "start", "end", "first_row", "rows", "captions")
+FAILURE_COLUMNS = ("video_id", "stage", "reason", "message")
+
+
+class ManifestSetWriter:
+    """Writes one set into `directory` (made if absent), video after video.
+
+    For each: `add_captions`, `add_window`s, then `add_video`. Numbers of captions count through the whole set.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._tables: dict[str, CsvParts] = {}
+        self._tokens = NpyRowFile(directory / "tokens", (), np.dtype(np.int32))
+        self._offsets = NpyRowFile(directory / "offsets", (), np.dtype(np.int64))
+        self._offsets.append(np.zeros(1, np.int64))
+        self._token_count = 0
+        self._caption_count = 0
+        self._pending_captions = 0
+        self._pending_windows = 0
+        self._splits: dict[str, int] = {}
+        for name, columns in (
+            ("videos", VIDEO_COLUMNS),
+            ("captions", CAPTION_COLUMNS),
+            ("failures", FAILURE_COLUMNS),
+        ):
+            self._table(name, columns)
+
+    def add_captions(
+        self,
+        video_id: str,
+        starts: Sequence[float],
+        ends: Sequence[float],
+        texts: Sequence[str],
+        token_ids: Sequence[np.ndarray],
+    ) -> int:
+        """Add a video's captions (seconds; int32 ids, unpadded); returns the number of its first one in the set."""
+        first = self._caption_count
+        for start, end, text, ids in zip(starts, ends, texts, token_ids, strict=True):
+            row = (video_id, seconds(start), seconds(end), text, " ".join(map(str, ids.tolist())))
+            self._tables["captions"].write(row)
+        lengths = np.array([len(ids) for ids in token_ids], np.int64)
+        if len(lengths):
+            self._tokens.append(np.concatenate(token_ids).astype(np.int32))
+            self._offsets.append(self._token_count + np.cumsum(lengths))
+        self._token_count += int(lengths.sum())
+        self._caption_count += len(lengths)
+        self._pending_captions += len(lengths)
+        return first
+
+    def add_window(
+        self,
+        split: str,
+        video_id: str,
+        start: float,
+        end: float,
+        first_row: int,
+        rows: int,
+        candidates: Sequence[int],
+    ) -> None:
+        """Add a window of the current video: seconds, rows relative to the video, set-wide caption numbers."""
+        table = self._table(f"windows-{split}", WINDOW_COLUMNS)
+        table.write((video_id, seconds(start), seconds(end), first_row, rows, " ".join(map(str, candidates))))
+        self._splits[split] = self._splits.get(split, 0) + 1
+        self._pending_windows += 1
+
+    def add_video(self, video_id: str, split: str, duration: float, rows: int) -> None:
+        """Close a video: its captions and windows are those added since the last one."""
+        row = (video_id, split, seconds(duration), rows, self._pending_captions, self._pending_windows)
+        self._tables["videos"].write(row)
+        self._pending_captions = self._pending_windows = 0
+
+    def add_failure(self, video_id: str, stage: str, reason: str, message: str) -> None:
+        """Record a video (or its captions) that is not in the set, and why."""
+        self._tables["failures"].write((video_id, stage, reason, message))
+
+    def finish(
+        self,
+        *,
+        name: Name,
+        stream: Name,
+        stream_fingerprint: str,
+        config: dict[str, Any],
+        tokenizer: dict[str, Any],
+        report: dict[str, Any],
+    ) -> tuple[ManifestInfo, tuple[FinishedFile, ...]]:
+        """Close the files, write manifest.json and return what `store.StoreWriter.commit_set` needs."""
+        parts = {path.name: rows for table in self._tables.values() for path, rows in table.finish()}
+        with disk_full_stops(self._directory):
+            twins = [self._tokens.finish(), self._offsets.finish()]
+        hashes = {file: hash_file(self._directory / file) for file in sorted([*parts, *(t.name for t in twins)])}
+        info = ManifestInfo(
+            name=name,
+            fingerprint=fingerprint({"files": hashes, "config": config, "tokenizer": tokenizer}),
+            stream=stream,
+            stream_fingerprint=stream_fingerprint,
+            config=config,
+            tokenizer=tokenizer,
+            captions=self._caption_count,
+            tokens=self._token_count,
+            splits=dict(sorted(self._splits.items())),
+            parts=dict(sorted(parts.items())),
+            report=report,
+        )
+        write_new_file(self._directory / "manifest.json", canonical_json(info.model_dump(mode="json")))
+        hashes["manifest.json"] = hash_file(self._directory / "manifest.json")
+        return info, tuple(self._finished(info, file, digest) for file, digest in sorted(hashes.items()))
+
+    def _finished(self, info: ManifestInfo, file: str, digest: str) -> FinishedFile:
+        path = self._directory / file
+        return FinishedFile(path, f"{info.folder}/{file}", FileEntry(bytes=path.stat().st_size, xxh3=digest))
+
+    def _table(self, name: str, columns: Sequence[str]) -> CsvParts:
+        if name not in self._tables:
+            self._tables[name] = CsvParts(self._directory, name, columns)
+        return self._tables[name]
+
+
+class CsvParts:
+    """A CSV table (RFC 4180 quoting, UTF-8) in parts of at most PART_ROWS rows: `name.csv`, `name.00001.csv`, ..."""
+
+    def __init__(self, directory: Path, name: str, columns: Sequence[str]) -> None:
+        self._directory, self._name, self._columns = directory, name, columns
+        self._parts: list[tuple[Path, int]] = []
+        self._file: TextIO | None = None
+        self._rows = 0
+        self._open_part()
+
+    def write(self, row: Sequence[object]) -> None:
+        if self._rows == PART_ROWS:
+            self._close_part()
+            self._open_part()
+        with disk_full_stops(self._directory):
+            self._writer.writerow(row)
+        self._rows += 1
+
+    def finish(self) -> list[tuple[Path, int]]:
+        """Close and fsync; returns every part with its number of rows."""
+        self._close_part()
+        return self._parts
+
+    def _open_part(self) -> None:
+        number = len(self._parts)
+        self._path = self._directory / (f"{self._name}.csv" if number == 0 else f"{self._name}.{number:05d}.csv")
+        self._file = self._path.open("w", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file, lineterminator="\n")
+        self._writer.writerow(self._columns)
+        self._rows = 0
+
+    def _close_part(self) -> None:
+        assert self._file is not None
+        with disk_full_stops(self._directory):
+            self._file.close()
+            fsync_file(self._path)
+        self._parts.append((self._path, self._rows))
+
+
+def seconds(value: float) -> str:
+    """A time as the CSVs write it: seconds to the microsecond, without trailing zeros."""
+    text = f"{value:.6f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text

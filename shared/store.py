@@ -1,0 +1,205 @@
+"""Opening a store, and changing it: one root that is replaced, files that are written once, one writer at a time."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shared.atomic import disk_full_stops, fsync_directory, move_into_place, replace_file
+from shared.errors import DamageFound, StoreError
+from shared.features import StreamReader
+from shared.fingerprint import is_sealed
+from shared.lease import writer_lease
+from shared.manifest_set import ManifestSet
+from shared.schema import FORMAT, VERSION, ManifestInfo, Root, SetEntry, stream_folder
+from shared.shard_writer import FinishedFile
+
+ROOT = "store.json"
+_OURS = re.compile(
+    r"^\d{5,}-[0-9a-f]{12}\.|^manifest\.json$|^(videos|captions|failures|windows-.*)(\.\d+)?\.csv$|^(tokens|offsets)\.npy$"
+)
+MANAGED = ("features", "frames", "captions", "manifests")
+
+
+class Store:
+    """A store as its root was when it was opened."""
+
+    def __init__(self, path: Path, root: Root) -> None:
+        self.path, self.root = path, root
+
+    def stream(self, name: str) -> StreamReader:
+        """The rows of one stream. Raises StoreError naming those that exist."""
+        if name not in self.root.streams:
+            raise StoreError(f"store {self.path} has no stream {name!r}; it has {_names(self.root.streams)}")
+        return StreamReader(self.path, name, self.root.streams[name])
+
+    def manifest_set(self, name: str) -> ManifestSet:
+        """One manifest set. Raises StoreError when absent, or cut for a stream that has changed since."""
+        if name not in self.root.sets:
+            raise StoreError(f"store {self.path} has no manifest set {name!r}; it has {_names(self.root.sets)}")
+        entry = self.root.sets[name]
+        stream = self.root.streams.get(entry.stream)
+        if stream is None or stream.fingerprint != entry.stream_fingerprint:
+            raise StoreError(
+                f"set {name!r} of {self.path} was cut for another version of stream {entry.stream!r}: "
+                "make it again with `python -m preprocess manifests CONFIG`"
+            )
+        return ManifestSet(self.path, entry.path)
+
+
+def open_store(path: Path | str) -> Store:
+    """Open a store for reading.
+
+    Raises StoreError when there is none or its version is unknown, DamageFound when the root is damaged.
+    """
+    path = Path(path)
+    try:
+        data = (path / ROOT).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(
+            f"{path} is no store: it has no {ROOT}; make one with `python -m preprocess run CONFIG`"
+        ) from None
+    return Store(path, parse_root(data, path / ROOT))
+
+
+def parse_root(data: bytes, where: Path) -> Root:
+    """`store.json` checked for format, version, schema and digest. Raises StoreError or DamageFound."""
+    try:
+        content = json.loads(data)
+    except ValueError as error:
+        raise DamageFound(f"{where} is not JSON: {error}") from None
+    if not isinstance(content, dict) or not is_sealed(content, data):
+        raise DamageFound(f"{where} does not match its own digest: it was changed or damaged")
+    if (content.get("format"), content.get("version")) != (FORMAT, VERSION):
+        raise StoreError(
+            f"{where} has format {content.get('format')!r} version {content.get('version')!r}, "
+            f"this clipmill reads {FORMAT!r} version {VERSION}: use the matching release"
+        )
+    try:
+        return Root.model_validate({key: value for key, value in content.items() if key != "digest"})
+    except ValidationError as error:
+        raise DamageFound(f"{where} is not a root of version {VERSION}: {error}") from None
+
+
+class StoreWriter:
+    """The one process that may change a store. Use `open_writer`."""
+
+    def __init__(self, path: Path, root: Root) -> None:
+        self.path, self.root = path, root
+        self.scratch = path / ".tmp"
+
+    @property
+    def store(self) -> Store:
+        """The store as of the last commit."""
+        return Store(self.path, self.root)
+
+    def commit(self, files: Sequence[FinishedFile], **changes: Any) -> None:
+        """Move finished files into the store and replace the root by one with `changes`.
+
+        Readers see the store before or after, never between. Files that the new root no longer needs are deleted last.
+        """
+        for file in files:
+            self._move(file)
+        root = self.root.model_copy(update=changes)
+        entries = self.root.files | {file.path: file.entry for file in files}
+        kept = {path: entry for path, entry in sorted(entries.items()) if _is_referenced(root, path)}
+        root = Root.model_validate(root.model_copy(update={"files": kept}).model_dump())
+        replace_file(self.path / ROOT, root.to_bytes())
+        self.root = root
+        for path in entries.keys() - kept.keys():
+            (self.path / path).unlink(missing_ok=True)
+        self._drop_empty_folders()
+
+    def commit_set(self, info: ManifestInfo, files: Sequence[FinishedFile]) -> None:
+        """Add or replace a manifest set."""
+        entry = SetEntry(
+            path=info.folder,
+            fingerprint=info.fingerprint,
+            stream=info.stream,
+            stream_fingerprint=info.stream_fingerprint,
+            splits=info.splits,
+        )
+        self.commit(files, sets=self.root.sets | {info.name: entry})
+
+    def remove_leftovers(self) -> list[str]:
+        """Delete what a killed run left: its scratch files, and files it had moved before the root named them."""
+        removed = [
+            path for path in list_files(self.path) if path not in self.root.files and _OURS.match(Path(path).name)
+        ]
+        for path in removed:
+            (self.path / path).unlink()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._drop_empty_folders()
+        return removed
+
+    def _move(self, file: FinishedFile) -> None:
+        target = self.path / file.path
+        if not target.parent.exists():
+            with disk_full_stops(target.parent):
+                target.parent.mkdir(parents=True)
+            for parent in target.parent.parents:
+                fsync_directory(parent)
+                if parent == self.path:
+                    break
+        move_into_place(file.scratch, target)
+
+    def _drop_empty_folders(self) -> None:
+        for top in MANAGED:
+            for folder in sorted((self.path / top).glob("**/"), reverse=True):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+@contextmanager
+def open_writer(path: Path | str) -> Iterator[StoreWriter]:
+    """Hold a store's lease and change it; makes an empty store where there is none.
+
+    Raises StoreError when another process is writing, or when `path` is a folder with other things in it.
+    """
+    path = Path(path)
+    with disk_full_stops(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with writer_lease(path):
+        if not (path / ROOT).exists():
+            strangers = sorted(
+                p.name for p in path.iterdir() if p.name not in {".lease", ".tmp", f".{ROOT}.tmp", *MANAGED}
+            )
+            if strangers:
+                raise StoreError(
+                    f"{path} is no store and not empty (it holds {strangers[0]!r}): give an empty or new folder"
+                )
+            replace_file(path / ROOT, Root().to_bytes())
+        yield StoreWriter(path, open_store(path).root)
+        shutil.rmtree(path / ".tmp", ignore_errors=True)
+
+
+def list_files(path: Path) -> list[str]:
+    """Every file in the folders that the root answers for, relative to the store, sorted."""
+    found = (file for top in MANAGED for file in (path / top).rglob("*") if not file.is_dir() or file.is_symlink())
+    return sorted(file.relative_to(path).as_posix() for file in found)
+
+
+def _is_referenced(root: Root, path: str) -> bool:
+    top, _, rest = path.partition("/")
+    if top == "manifests":
+        return any(path.startswith(f"{entry.path}/") for entry in root.sets.values())
+    name = rest.rpartition("/")[2].partition(".")[0]
+    if top == "captions":
+        return any(name == ref.name for ref in root.captions)
+    folder = path.rpartition("/")[0]
+    return any(
+        folder == stream_folder(entry.kind, stream) and any(name == ref.name for ref in entry.shards)
+        for streams in (root.streams, root.pending)
+        for stream, entry in streams.items()
+    )
+
+
+def _names(items: dict[str, Any]) -> str:
+    return ", ".join(sorted(items)) or "none"

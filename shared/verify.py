@@ -1,0 +1,219 @@
+"""Finding damage: every file against the root, and what the files say against each other."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shared.captions import read_caption_shard
+from shared.containers import map_rows
+from shared.errors import DamageFound
+from shared.features import StreamReader, read_shard_index
+from shared.fingerprint import hash_file, is_sealed
+from shared.manifest_set import ManifestSet
+from shared.manifest_writer import CAPTION_COLUMNS
+from shared.schema import FileEntry, Root, StreamEntry, stream_folder
+from shared.shard_writer import block_digests, checksum_rows
+from shared.store import ROOT, Store, list_files, open_store
+
+# Digits of a 64-bit checksum in hex.
+_DIGEST = 16
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is wrong: the file (relative to the store) and what is wrong with it."""
+
+    path: str
+    what: str
+
+
+def verify_store(path: Path, progress: Callable[[str], None] = lambda _: None) -> list[Damage]:
+    """Every damage that can be found, in the order of checking; empty for a whole store.
+
+    Covers changed bits of any file, truncation, missing and orphan files, checksums, twins that disagree.
+    `progress` is called with each file before it is read.
+    Raises StoreError when `path` is no store, or one of another version.
+    """
+    try:
+        store = open_store(path)
+    except DamageFound as error:
+        # Without a root nothing can be checked against it; what it would have said of the rest is unknown.
+        return [Damage(ROOT, str(error)), *_damaged_runs(path)]
+    found = list(_damaged_files(store, progress))
+    broken = {damage.path for damage in found}
+    found += _orphans(store)
+    for damage in _disagreements(store, progress):
+        if damage.path not in broken:
+            found.append(damage)
+    return [*found, *_damaged_runs(path)]
+
+
+def _damaged_files(store: Store, progress: Callable[[str], None]) -> Iterator[Damage]:
+    for name, entry in store.root.files.items():
+        progress(name)
+        what = check_file(store.path / name, entry)
+        if what:
+            yield Damage(name, what)
+
+
+def check_file(path: Path, entry: FileEntry) -> str | None:
+    """What is wrong with a file, or None. Size first: it is cheap and tells a truncation from a changed bit."""
+    if not path.is_file():
+        return "missing"
+    size = path.stat().st_size
+    if size != entry.bytes:
+        return f"holds {size} bytes, expected {entry.bytes}"
+    found = hash_file(path)
+    return None if found == entry.xxh3 else f"content changed: xxh3 {found}, expected {entry.xxh3}"
+
+
+def _orphans(store: Store) -> list[Damage]:
+    extra = [path for path in list_files(store.path) if path not in store.root.files]
+    return [
+        Damage(path, "orphan: the root does not name it (the next run removes what a killed run left)")
+        for path in extra
+    ]
+
+
+def _disagreements(store: Store, progress: Callable[[str], None]) -> Iterator[Damage]:
+    """What a matching hash cannot show: files that are each whole but do not fit each other."""
+    yield from _unnamed(store.root)
+    for streams in (store.root.streams, store.root.pending):
+        for name, stream in streams.items():
+            yield from _stream_disagreements(store.path, name, stream, progress)
+    for caption_ref in store.root.captions:
+        try:
+            for _ in read_caption_shard(store.path, caption_ref.name):
+                pass
+        except DamageFound as error:
+            yield Damage(f"captions/{caption_ref.name}.jsonl.gz", str(error))
+    for name, entry in store.root.sets.items():
+        progress(entry.path)
+        try:
+            yield from _set_disagreements(store, ManifestSet(store.path, entry.path))
+        except DamageFound as error:
+            yield Damage(entry.path, f"set {name!r}: {error}")
+
+
+def _unnamed(root: Root) -> Iterator[Damage]:
+    """Files that shards and sets imply but the root does not list: nothing would check them."""
+    for streams in (root.streams, root.pending):
+        for name, stream in streams.items():
+            folder = stream_folder(stream.kind, name)
+            for ref in stream.shards:
+                for suffix in (stream.container, "json"):
+                    if f"{folder}/{ref.name}.{suffix}" not in root.files:
+                        yield Damage(ROOT, f"names shard {ref.name} of {name!r} but not its file .{suffix}")
+
+
+def _stream_disagreements(
+    store: Path, name: str, entry: StreamEntry, progress: Callable[[str], None]
+) -> Iterator[Damage]:
+    folder = store / stream_folder(entry.kind, name)
+    seen: dict[str, str] = {}
+    for ref in entry.shards:
+        path = f"{stream_folder(entry.kind, name)}/{ref.name}"
+        progress(path)
+        try:
+            index = read_shard_index(folder, ref.name)
+            rows_path = folder / f"{ref.name}.{index.container}"
+            if not rows_path.exists():
+                continue  # reported as missing already
+            rows = map_rows(index.container, rows_path, (index.rows, *index.row_shape), index.dtype)
+        except DamageFound as error:
+            yield Damage(f"{path}.{entry.container}", str(error))
+            continue
+        if index.fingerprint != entry.fingerprint or index.unit != ref.unit:
+            yield Damage(f"{path}.json", "belongs to another configuration or unit than the root says")
+        if (index.rows, len(index.videos), len(index.failed)) != (ref.rows, ref.videos, ref.failed):
+            yield Damage(f"{path}.json", "counts other rows or videos than the root says")
+        if checksum_rows(rows) != index.checksums:
+            yield Damage(
+                f"{path}.{index.container}",
+                f"block checksums differ in blocks {_bad_blocks(rows, index.checksums.xxh3_64)}",
+            )
+        for video_id in [video.id for video in index.videos] + [record.id for record in index.failed]:
+            if video_id in seen:
+                yield Damage(f"{path}.json", f"video {video_id!r} is in shard {seen[video_id]} too")
+            seen[video_id] = ref.name
+
+
+def _bad_blocks(rows: np.ndarray, expected: str) -> list[int]:
+    block_rows = checksum_rows(rows[:0]).block_rows
+    blocks = range(len(expected) // _DIGEST)
+    found = block_digests(rows, block_rows, blocks)
+    return [b for b in blocks if found[b] != expected[b * _DIGEST : (b + 1) * _DIGEST]]
+
+
+def _set_disagreements(store: Store, manifest: ManifestSet) -> Iterator[Damage]:
+    folder = manifest.path.relative_to(store.path).as_posix()
+    yield from _twin_disagreements(manifest, folder)
+    yield from _part_disagreements(manifest, folder)
+    info = manifest.info
+    entry = store.root.streams.get(info.stream)
+    if entry is None or entry.fingerprint != info.stream_fingerprint:
+        return  # cut for an older stream: `Store.manifest_set` refuses it with the remedy, it is not damage
+    yield from _window_disagreements(manifest, store.stream(info.stream), folder)
+
+
+def _twin_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:
+    number = 0
+    for number, row in enumerate(manifest.rows("captions", CAPTION_COLUMNS), start=1):
+        if number > manifest.info.captions:
+            break
+        if row["token_ids"] != " ".join(map(str, manifest.caption_tokens(number - 1).tolist())):
+            yield Damage(f"{folder}/tokens.npy", f"caption {number - 1} has other token ids than captions.csv")
+            return
+    if number != manifest.info.captions:
+        yield Damage(
+            f"{folder}/captions.csv", f"holds {number} captions or more, manifest.json says {manifest.info.captions}"
+        )
+
+
+def _part_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:
+    for file, rows in manifest.info.parts.items():
+        with (manifest.path / file).open(encoding="utf-8", newline="") as lines:
+            found = sum(1 for _ in csv.reader(lines)) - 1
+        if found != rows:
+            yield Damage(f"{folder}/{file}", f"holds {found} rows, manifest.json says {rows}")
+
+
+def _window_disagreements(manifest: ManifestSet, stream: StreamReader, folder: str) -> Iterator[Damage]:
+    ids = manifest.video_ids
+    if len(set(ids)) != len(ids):
+        yield Damage(f"{folder}/videos.csv", "names a video twice")
+        return
+    rows_V = stream.rows_per_video[stream.index_of(ids)] if ids else np.empty(0, np.int64)
+    for split in manifest.splits:
+        windows = manifest.windows(split)
+        ends_W = windows.first_row_W + windows.rows_W
+        if (ends_W > rows_V[windows.video_W]).any() or (windows.rows_W < 1).any():
+            yield Damage(f"{folder}/windows-{split}.csv", "a window has rows that its video does not have")
+        if (
+            len(windows.candidates)
+            and not 0 <= windows.candidates.min() <= windows.candidates.max() < manifest.info.captions
+        ):
+            yield Damage(f"{folder}/windows-{split}.csv", "a window has a caption that the set does not have")
+
+
+def _damaged_runs(store: Path) -> list[Damage]:
+    """Run records are outside the store's identity, but each carries its own digest."""
+    return [
+        Damage(path.relative_to(store).as_posix(), "run record does not match its own digest")
+        for path in sorted((store / "runs").glob("*.json"))
+        if not _is_whole_record(path.read_bytes())
+    ]
+
+
+def _is_whole_record(data: bytes) -> bool:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and is_sealed(content, data)
