@@ -88,6 +88,12 @@ class ManifestSet:
                 f"set {self.name!r} has no windows of split {split!r}; it has {', '.join(self.splits) or 'none'}"
             )
         rows = list(self.rows(f"windows-{split}", WINDOW_COLUMNS))
+        try:
+            return self._window_table(rows)
+        except (KeyError, ValueError, TypeError) as error:
+            raise DamageFound(f"{self.path}/windows-{split}.csv has a row that cannot be read: {error}") from None
+
+    def _window_table(self, rows: list[dict[str, str]]) -> WindowTable:
         bags = [np.array(row["captions"].split(), dtype=np.int64) for row in rows]
         return WindowTable(
             video_W=np.array([self.video_number[row["video_id"]] for row in rows], np.int32),

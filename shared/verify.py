@@ -45,12 +45,8 @@ def verify_store(path: Path, progress: Callable[[str], None] = lambda _: None) -
     except DamageFound as error:
         # Without a root nothing can be checked against it; what it would have said of the rest is unknown.
         return [Damage(ROOT, str(error)), *_damaged_runs(path)]
-    found = list(_damaged_files(store, progress))
-    broken = {damage.path for damage in found}
-    found += _orphans(store)
-    for damage in _disagreements(store, progress):
-        if damage.path not in broken:
-            found.append(damage)
+    found = [*_damaged_files(store, progress), *_orphans(store)]
+    found += _disagreements(store, {damage.path for damage in found}, progress)
     return [*found, *_damaged_runs(path)]
 
 
@@ -81,24 +77,48 @@ def _orphans(store: Store) -> list[Damage]:
     ]
 
 
-def _disagreements(store: Store, progress: Callable[[str], None]) -> Iterator[Damage]:
-    """What a matching hash cannot show: files that are each whole but do not fit each other."""
+def _disagreements(store: Store, broken: set[str], progress: Callable[[str], None]) -> Iterator[Damage]:
+    """What a matching hash cannot show: files that are each whole but do not fit each other.
+
+    Shards and sets with a broken file are left out: what else they say cannot be trusted.
+    """
     yield from _unnamed(store.root)
+    whole_streams = set()
     for streams in (store.root.streams, store.root.pending):
         for name, stream in streams.items():
-            yield from _stream_disagreements(store.path, name, stream, progress)
+            whole = [
+                ref
+                for ref in stream.shards
+                if not _any_below(broken, f"{stream_folder(stream.kind, name)}/{ref.name}.")
+            ]
+            if len(whole) == len(stream.shards) and streams is store.root.streams:
+                whole_streams.add(name)
+            yield from _stream_disagreements(
+                store.path, name, stream.model_copy(update={"shards": tuple(whole)}), progress
+            )
     for caption_ref in store.root.captions:
-        try:
-            for _ in read_caption_shard(store.path, caption_ref.name):
-                pass
-        except DamageFound as error:
-            yield Damage(f"captions/{caption_ref.name}.jsonl.gz", str(error))
+        if not _any_below(broken, f"captions/{caption_ref.name}."):
+            yield from _caption_disagreements(store.path, caption_ref.name)
     for name, entry in store.root.sets.items():
         progress(entry.path)
+        if _any_below(broken, f"{entry.path}/"):
+            continue
         try:
-            yield from _set_disagreements(store, ManifestSet(store.path, entry.path))
+            yield from _set_disagreements(store, ManifestSet(store.path, entry.path), whole_streams)
         except DamageFound as error:
             yield Damage(entry.path, f"set {name!r}: {error}")
+
+
+def _any_below(paths: set[str], prefix: str) -> bool:
+    return any(path.startswith(prefix) for path in paths)
+
+
+def _caption_disagreements(store: Path, name: str) -> Iterator[Damage]:
+    try:
+        for _ in read_caption_shard(store, name):
+            pass
+    except DamageFound as error:
+        yield Damage(f"captions/{name}.jsonl.gz", str(error))
 
 
 def _unnamed(root: Root) -> Iterator[Damage]:
@@ -123,8 +143,6 @@ def _stream_disagreements(
         try:
             index = read_shard_index(folder, ref.name)
             rows_path = folder / f"{ref.name}.{index.container}"
-            if not rows_path.exists():
-                continue  # reported as missing already
             rows = map_rows(index.container, rows_path, (index.rows, *index.row_shape), index.dtype)
         except DamageFound as error:
             yield Damage(f"{path}.{entry.container}", str(error))
@@ -151,7 +169,7 @@ def _bad_blocks(rows: np.ndarray, expected: str) -> list[int]:
     return [b for b in blocks if found[b] != expected[b * _DIGEST : (b + 1) * _DIGEST]]
 
 
-def _set_disagreements(store: Store, manifest: ManifestSet) -> Iterator[Damage]:
+def _set_disagreements(store: Store, manifest: ManifestSet, whole_streams: set[str]) -> Iterator[Damage]:
     folder = manifest.path.relative_to(store.path).as_posix()
     yield from _twin_disagreements(manifest, folder)
     yield from _part_disagreements(manifest, folder)
@@ -159,6 +177,8 @@ def _set_disagreements(store: Store, manifest: ManifestSet) -> Iterator[Damage]:
     entry = store.root.streams.get(info.stream)
     if entry is None or entry.fingerprint != info.stream_fingerprint:
         return  # cut for an older stream: `Store.manifest_set` refuses it with the remedy, it is not damage
+    if info.stream not in whole_streams:
+        return
     yield from _window_disagreements(manifest, store.stream(info.stream), folder)
 
 
