@@ -1,0 +1,18 @@
+"""Two towers and a temperature. Start at two_tower.py."""
+
+from train.model.text_tower import TEXT_TOWERS, BertConfig, TokenSpec, WordsConfig
+from train.model.two_tower import Embeddings, ModelConfig, TwoTower, build_model
+from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
+
+__all__ = [
+    "TEXT_TOWERS",
+    "VIDEO_HEADS",
+    "BertConfig",
+    "Embeddings",
+    "ModelConfig",
+    "TokenSpec",
+    "TwoTower",
+    "VideoHeadConfig",
+    "WordsConfig",
+    "build_model",
+]

@@ -1,0 +1,196 @@
+"""Ranks that act as one: start and end of the process group, and the collectives that training needs.
+
+Everything here works without a process group too (world size 1), and the same on gloo (CPU) and NCCL (GPU).
+
+One convention holds everywhere: **the global loss is the mean over ranks of each rank's loss**. `gather_rows` returns
+the gradient of the *sum* of the ranks' losses, and DDP divides by the number of ranks; together that is exactly the
+gradient of the global loss, for the towers as for a parameter that only the loss touches (the temperature).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from shared.errors import EnvironmentLacking, RequestError
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class World:
+    """Where this process stands. `size` 1 means that no process group exists and collectives are identities."""
+
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+
+@contextmanager
+def distributed_world(device: DeviceName = "auto", timeout_s: float = 600.0) -> Iterator[World]:
+    """`init_distributed`, and the process group is destroyed whatever happens inside."""
+    world = init_distributed(device, timeout_s)
+    try:
+        yield world
+    finally:
+        shutdown_distributed()
+
+
+def init_distributed(device: DeviceName = "auto", timeout_s: float = 600.0) -> World:
+    """Join the process group that torchrun's environment describes; without torchrun, a world of one.
+
+    timeout_s: seconds after which a collective that some rank never joins is an error instead of a hang.
+    Raises EnvironmentLacking when CUDA is asked for and absent, RequestError for a half-set environment.
+    """
+    rank, size, local_rank = _ranks(os.environ)
+    target = _device(device, local_rank)
+    if target.type == "cuda":
+        torch.cuda.set_device(target)
+    if size > 1:
+        dist.init_process_group(
+            backend="nccl" if target.type == "cuda" else "gloo",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout_s),
+            device_id=target if target.type == "cuda" else None,
+        )
+    return World(rank, size, local_rank, target)
+
+
+def shutdown_distributed() -> None:
+    """Destroy the process group if there is one; safe to call twice."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _ranks(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    given = [name for name in names if name in environment]
+    if not given:
+        return 0, 1, 0
+    if len(given) < len(names):
+        missing = ", ".join(name for name in names if name not in environment)
+        raise RequestError(
+            f"the environment sets {', '.join(given)} but not {missing}; start several processes with "
+            "`torchrun --standalone --nproc-per-node=N -m train ...`, or unset them for one process"
+        )
+    rank, size, local_rank = (int(environment[name]) for name in names)
+    return rank, size, local_rank
+
+
+def _device(name: DeviceName, local_rank: int) -> torch.device:
+    available = torch.cuda.is_available()
+    if name == "cpu" or (name == "auto" and not available):
+        return torch.device("cpu")
+    if not available:
+        raise EnvironmentLacking("device=cuda, but torch finds no CUDA device; use device=cpu or a machine with a GPU")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise EnvironmentLacking(
+            f"local rank {local_rank} has no GPU of its own ({count} found); "
+            f"start torchrun with --nproc-per-node={count}"
+        )
+    return torch.device("cuda", local_rank)
+
+
+class _GatherRows(torch.autograd.Function):
+    """all_gather forward; all_reduce, then this rank's slice, backward.
+
+    Own, because the functions of torch.distributed that do it are deprecated, and because slicing without the reduce
+    gives 1/W of the gradient (a common fault).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, world: World) -> torch.Tensor:
+        ctx.world, ctx.rows = world, x.shape[0]
+        return _all_gather(x, world)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        total = grads[0].contiguous().clone()
+        dist.all_reduce(total)
+        start = ctx.world.rank * ctx.rows
+        return total[start : start + ctx.rows], None
+
+
+def gather_rows(x: torch.Tensor, world: World) -> torch.Tensor:
+    """(B, ...) on every rank -> (W*B, ...) in rank order, differentiable (see the convention above).
+
+    Every rank must bring the same shape: `agree_on_bags` checks that, `pad_bags` makes it so.
+    """
+    if world.size == 1:
+        return x
+    gathered = _GatherRows.apply(x, world)
+    assert isinstance(gathered, torch.Tensor)
+    return gathered
+
+
+def gather_plain(x: torch.Tensor, world: World) -> torch.Tensor:
+    """(B, ...) ids or masks -> (W*B, ...) in rank order, same dtype, no gradient."""
+    if world.size == 1:
+        return x
+    if x.dtype == torch.bool:
+        return _all_gather(x.to(torch.uint8), world).bool()
+    return _all_gather(x.detach(), world)
+
+
+def _all_gather(x: torch.Tensor, world: World) -> torch.Tensor:
+    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world.size)]
+    dist.all_gather(parts, x.contiguous())
+    return torch.cat(parts)
+
+
+def agree_on_bags(rows: int, candidates: int, world: World) -> int:
+    """The widest bag (candidates per clip) over all ranks; one small collective.
+
+    Raises RequestError on every rank when the numbers of rows differ: an uneven gather would hang or mix rows.
+    """
+    if world.size == 1:
+        return candidates
+    extremes = torch.tensor([rows, -rows, candidates], dtype=torch.int64, device=world.device)
+    dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
+    most, negated_least, widest = (int(value) for value in extremes.tolist())
+    if most != -negated_least:
+        raise RequestError(
+            f"ranks bring {-negated_least} to {most} clips to one step (rank {world.rank}: {rows}), expected the same "
+            "number everywhere; choose a global batch that the number of ranks divides"
+        )
+    return widest
+
+
+def pad_bags(x: torch.Tensor, candidates: int) -> torch.Tensor:
+    """(B, K, ...) -> (B, candidates, ...), the new slots zero (False for a mask). K may not exceed `candidates`."""
+    missing = candidates - x.shape[1]
+    if missing == 0:
+        return x
+    return torch.cat([x, x.new_zeros(x.shape[0], missing, *x.shape[2:])], dim=1)
+
+
+def mean_over_ranks(x: torch.Tensor, world: World) -> torch.Tensor:
+    """Mean of a floating tensor over the ranks, the same bits on all; no gradient."""
+    if world.size == 1:
+        return x.detach()
+    total = x.detach().clone()
+    dist.all_reduce(total)
+    return total / world.size
+
+
+def broadcast_seed(seed: int, world: World) -> int:
+    """Rank 0's seed, on every rank."""
+    if world.size == 1:
+        return seed
+    value = torch.tensor([seed], dtype=torch.int64, device=world.device)
+    dist.broadcast(value, src=0)
+    return int(value.item())

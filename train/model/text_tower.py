@@ -1,0 +1,144 @@
+"""From token ids to text embeddings. A new tower is a class, a config and a line in TEXT_TOWERS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import nn
+
+from shared.config import Config
+from shared.errors import EnvironmentLacking, InputFileError
+from shared.resources import resolve_resource
+from train.model.encoder import check_fit, load_encoder
+from train.model.pooling import masked_max, masked_mean
+
+
+@dataclass(frozen=True)
+class TokenSpec:
+    """What the manifest set says of its tokens: ids are in [0, vocab_size), pad_id fills, a row has max_tokens ids."""
+
+    vocab_size: int
+    pad_id: int
+    max_tokens: int
+
+
+class WordsConfig(Config):
+    """The text tower of MIL-NCE. word_dim and hidden are its sizes; 300 and 2048 are the paper's.
+
+    table: a file with a word table, (vocab_size, word_dim) as .npy or a torch-saved tensor (the released word2vec.pth),
+    row number = token id. train_table: whether the table learns; the paper keeps word2vec fixed.
+    """
+
+    name: Literal["words"] = "words"
+    word_dim: int = Field(default=300, ge=1)
+    hidden: int = Field(default=2048, ge=1)
+    table: str | None = None
+    train_table: bool = True
+
+
+class BertConfig(Config):
+    """weights: a folder, `package:NAME/folder`, or a hub id of a transformers encoder.
+
+    frozen: the encoder gets no gradient and no dropout, only the projection behind it learns.
+    """
+
+    name: Literal["bert"] = "bert"
+    weights: str
+    frozen: bool = False
+
+
+TextTowerConfig = Annotated[WordsConfig | BertConfig, Field(discriminator="name")]
+
+
+class WordsTower(nn.Module):
+    """Embedding, linear, ReLU, max over the words, linear (Miech et al. 2020, section 3.2).
+
+    forward(tokens_NL): int64 (N, L) -> (N, dim). Padding takes no part in the maximum, unlike in the authors' release.
+    """
+
+    def __init__(self, tokens: TokenSpec, dim: int, config: WordsConfig) -> None:
+        super().__init__()
+        self.pad_id = tokens.pad_id
+        self.words = nn.Embedding(tokens.vocab_size, config.word_dim)
+        if config.table is not None:
+            self.words.weight.data.copy_(_read_table(config.table, tokens.vocab_size, config.word_dim))
+        self.words.weight.requires_grad_(config.train_table)
+        self.hidden = nn.Linear(config.word_dim, config.hidden)
+        self.projection = nn.Linear(config.hidden, dim)
+
+    def forward(self, tokens_NL: torch.Tensor) -> torch.Tensor:
+        words_NLD = torch.relu(self.hidden(self.words(tokens_NL)))
+        projected: torch.Tensor = self.projection(masked_max(words_NLD, tokens_NL != self.pad_id))
+        return projected
+
+
+class BertTower(nn.Module):
+    """Any transformers encoder, mean over its valid tokens, linear projection.
+
+    forward(tokens_NL): int64 (N, L) -> (N, dim).
+    """
+
+    def __init__(self, tokens: TokenSpec, dim: int, config: BertConfig) -> None:
+        super().__init__()
+        self.pad_id = tokens.pad_id
+        self.frozen = config.frozen
+        self.encoder = load_encoder(config.weights)
+        check_fit(self.encoder, config.weights, tokens.vocab_size, tokens.pad_id, tokens.max_tokens)
+        self.encoder.requires_grad_(not config.frozen)
+        self.projection = nn.Linear(int(self.encoder.config.hidden_size), dim)
+
+    def train(self, mode: bool = True) -> BertTower:
+        """As usual, but a frozen encoder stays in evaluation mode: its dropout would be noise on constants."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
+
+    def forward(self, tokens_NL: torch.Tensor) -> torch.Tensor:
+        mask_NL = tokens_NL != self.pad_id
+        # A row of nothing but padding would give attention an empty softmax; its output is dropped by the caller.
+        attended_NL = mask_NL.clone()
+        attended_NL[:, 0] = True
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            states_NLD = self.encoder(input_ids=tokens_NL, attention_mask=attended_NL.long()).last_hidden_state
+        projected: torch.Tensor = self.projection(masked_mean(states_NLD, mask_NL))
+        return projected
+
+
+def _read_table(value: str, vocab_size: int, word_dim: int) -> torch.Tensor:
+    path = resolve_resource(value)
+    if not path.is_file():
+        raise EnvironmentLacking(
+            f"word table {value} does not exist; expected a .npy or .pth file of ({vocab_size}, {word_dim}) floats, "
+            "or leave `table` out to learn the words from nothing"
+        )
+    table = _load_array(path)
+    if tuple(table.shape) != (vocab_size, word_dim):
+        raise InputFileError(
+            f"word table {value} has shape {tuple(table.shape)}, expected ({vocab_size}, {word_dim}): one row for "
+            "every token id of the manifest set, `word_dim` columns; use the table that belongs to the set's vocabulary"
+        )
+    if not torch.isfinite(table).all():
+        raise InputFileError(f"word table {value} holds NaN or infinity; expected finite numbers, write it again")
+    return table
+
+
+def _load_array(path: Path) -> torch.Tensor:
+    if path.suffix == ".npy":
+        return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.float32))
+    loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(loaded, torch.Tensor):
+        raise InputFileError(f"word table {path} holds a {type(loaded).__name__}, expected one tensor")
+    return loaded.float()
+
+
+TEXT_TOWERS: dict[str, Callable[[TokenSpec, int, Any], nn.Module]] = {
+    "words": WordsTower,
+    "bert": BertTower,
+}

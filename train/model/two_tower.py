@@ -1,0 +1,82 @@
+"""The video-text model: a head over stored video rows, a text tower over token ids, a temperature."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.nn import functional as F
+
+from shared.config import Config
+from train.model.pooling import zero_padding
+from train.model.temperature import Temperature, TemperatureConfig
+from train.model.text_tower import TEXT_TOWERS, TextTowerConfig, TokenSpec, WordsConfig
+from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
+
+
+class ModelConfig(Config):
+    """dim: size of the joint embedding. normalise: L2-normalise both sides (the original MIL-NCE does not)."""
+
+    dim: int = Field(default=256, ge=1)
+    normalise: bool = True
+    video: VideoHeadConfig = VideoHeadConfig()
+    text: TextTowerConfig = WordsConfig()
+    temperature: TemperatureConfig = TemperatureConfig()
+
+
+class Embeddings(NamedTuple):
+    """video_BD, text_BKD floating; text_mask_BK bool, False for an empty slot (zero text); scalar temperature."""
+
+    video_BD: torch.Tensor
+    text_BKD: torch.Tensor
+    text_mask_BK: torch.Tensor
+    temperature: torch.Tensor
+
+
+class TwoTower(nn.Module):
+    """Both towers in one module, so that DDP sees every parameter that learns, the temperature among them."""
+
+    def __init__(self, config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> None:
+        super().__init__()
+        self.normalise = config.normalise
+        self.pad_id = tokens.pad_id
+        self.video = VIDEO_HEADS[config.video.name](input_dim, config.dim, config.video)
+        self.text = TEXT_TOWERS[config.text.name](tokens, config.dim, config.text)
+        self.temperature = Temperature(config.temperature)
+
+    def forward(
+        self,
+        video_BTD: torch.Tensor,
+        video_mask_BT: torch.Tensor,
+        tokens_BKL: torch.Tensor,
+        caption_mask_BK: torch.Tensor,
+    ) -> Embeddings:
+        """Embeddings of a batch as `train.batch.Batch` describes it. A caption of only padding counts as empty."""
+        text_mask_BK = caption_mask_BK & (tokens_BKL != self.pad_id).any(dim=-1)
+        rows, candidates, length = tokens_BKL.shape
+        text_ND = self.embed_text(tokens_BKL.reshape(rows * candidates, length))
+        text_BKD = zero_padding(text_ND.view(rows, candidates, -1), text_mask_BK)
+        video_BD = self.embed_video(video_BTD, video_mask_BT)
+        return Embeddings(video_BD, text_BKD, text_mask_BK, self.temperature())
+
+    def embed_video(self, video_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
+        """(B, T, input_dim), bool (B, T) -> (B, dim)."""
+        return self._finish(self.video(video_BTD, mask_BT))
+
+    def embed_text(self, tokens_NL: torch.Tensor) -> torch.Tensor:
+        """int64 (N, L) -> (N, dim)."""
+        return self._finish(self.text(tokens_NL))
+
+    def _finish(self, x_ND: torch.Tensor) -> torch.Tensor:
+        return F.normalize(x_ND, dim=-1) if self.normalise else x_ND
+
+
+def build_model(config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> TwoTower:
+    """The configured model with fresh weights from torch's current random state.
+
+    input_dim: channels of a stored video row. Raises EnvironmentLacking for absent weights, RequestError for tokens
+    that do not fit the text tower.
+    """
+    return TwoTower(config, input_dim=input_dim, tokens=tokens)

@@ -1,0 +1,107 @@
+"""Which parameters learn, in which groups, by which rule, and how far one step may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from shared.config import Config
+from shared.errors import RequestError
+
+
+class GroupConfig(Config):
+    """Parameters whose name matches `pattern` (as in a shell: `text.encoder.*`) learn at `scale` times the rate."""
+
+    pattern: str
+    scale: float = Field(gt=0)
+
+
+class OptimConfig(Config):
+    """lr: the peak rate. clip: largest gradient norm over all parameters, None for no limit. freeze: name patterns.
+
+    weight_decay spares biases, norms and the temperature. betas belong to adamw, momentum to sgd. A parameter follows
+    the first of `groups` that matches it.
+    """
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    clip: float | None = Field(default=1.0, gt=0)
+    freeze: tuple[str, ...] = ()
+    groups: tuple[GroupConfig, ...] = ()
+
+
+def build_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+    """Freeze what the config names, and an optimizer over what is left. Every group carries its peak rate as `peak_lr`.
+
+    Call it before the model is wrapped in DDP: names are matched without a prefix, and DDP must know what is frozen.
+    Raises RequestError when a pattern matches nothing or nothing is left to train.
+    """
+    freeze_parameters(model, config.freeze)
+    groups = parameter_groups(model, config)
+    if config.name == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
+
+
+def freeze_parameters(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Parameters whose name matches any pattern stop learning. Raises RequestError for a pattern without a match."""
+    for pattern in patterns:
+        for name in _matches(model, pattern):
+            model.get_parameter(name).requires_grad_(False)
+
+
+def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
+    """Trainable parameters by (rate, decay or not), in a fixed order; only what learns is optimised."""
+    for group in config.groups:
+        _matches(model, group.pattern)
+    members: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            # Biases, the weights of norms and the temperature have fewer than two dimensions.
+            decay = config.weight_decay if parameter.ndim >= 2 else 0.0
+            members.setdefault((config.lr * _scale(name, config.groups), decay), []).append(parameter)
+    if not members:
+        raise RequestError("every parameter of the model is frozen, nothing would learn; freeze fewer names")
+    return [
+        {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay}
+        for (rate, decay), parameters in members.items()
+    ]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Every group learns at `factor` times its peak rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak_lr"] * factor
+
+
+def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> torch.Tensor:
+    """Scale all gradients down to a total L2 norm of at most `limit`; returns the norm before, a scalar tensor.
+
+    Under DDP it is called after the gradients were averaged, so all ranks scale alike.
+    """
+    owners = [parameter for parameter in parameters if parameter.grad is not None]
+    norm = nn.utils.get_total_norm([owner.grad for owner in owners if owner.grad is not None])
+    if limit is not None:
+        nn.utils.clip_grads_with_norm_(owners, limit, norm)
+    return norm
+
+
+def _matches(model: nn.Module, pattern: str) -> list[str]:
+    names = [name for name, _ in model.named_parameters()]
+    found = [name for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        tops = ", ".join(sorted({".".join(name.split(".")[:2]) for name in names}))
+        raise RequestError(f"pattern {pattern!r} matches no parameter; names begin with {tops}")
+    return found
+
+
+def _scale(name: str, groups: Sequence[GroupConfig]) -> float:
+    return next((group.scale for group in groups if fnmatchcase(name, group.pattern)), 1.0)

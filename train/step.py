@@ -1,0 +1,133 @@
+"""One optimisation step: towers, gather, loss over the global batch, gradients, clipping, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from shared.errors import RunFailed
+from train.batch import Batch
+from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
+from train.losses import Loss
+from train.metrics import in_batch_accuracy
+from train.model.two_tower import Embeddings, TwoTower
+from train.optim import clip_gradients, set_learning_rate
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """loss: over the global batch. grad_norm: before clipping. accuracy: share of the clips that have a caption whose
+    best text in the global batch is their own. learning_rate: of the first group. clips: in the global batch.
+    """
+
+    loss: float
+    grad_norm: float
+    temperature: float
+    accuracy: float
+    learning_rate: float
+    clips: int
+
+
+class NonFiniteStep(RunFailed):
+    """The loss or a gradient was NaN or infinite; raised on all ranks before any weight changed.
+
+    video_ids: of the clips whose embeddings are not finite, or of the whole global batch where all are.
+    """
+
+    def __init__(self, what: str, value: float, video_ids: list[int]) -> None:
+        self.what, self.value, self.video_ids = what, value, video_ids
+        shown = ", ".join(str(video) for video in video_ids[:8]) + (", ..." if len(video_ids) > 8 else "")
+        super().__init__(
+            f"the {what} is {value}, expected a finite number; videos {shown}; no weight was changed: look at these "
+            "videos' features, lower the learning rate, or raise the temperature's lower bound"
+        )
+
+
+class TrainStep:
+    """Calls in a row are the training; all state is in `model`, `optimizer` and the step's number.
+
+    model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
+    factor: learning-rate factor of a 0-based step number.
+    """
+
+    def __init__(
+        self,
+        model: TwoTower,
+        optimizer: torch.optim.Optimizer,
+        loss: Loss,
+        world: World,
+        *,
+        factor: Callable[[int], float],
+        clip: float | None,
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self._loss = loss
+        self._world = world
+        self._factor = factor
+        self._clip = clip
+        self._forward = _wrap(model, world)
+
+    def __call__(self, batch: Batch, index: int) -> StepResult:
+        """Train on this rank's part of global batch number `index`, on the model's device.
+
+        Raises NonFiniteStep (on all ranks), RequestError when ranks bring different numbers of clips.
+        """
+        self.model.train()
+        set_learning_rate(self.optimizer, self._factor(index))
+        self.optimizer.zero_grad(set_to_none=True)
+        embeddings, video_ids_B = self._global_embeddings(batch)
+        loss = self._loss(
+            embeddings.video_BD,
+            embeddings.text_BKD,
+            embeddings.text_mask_BK,
+            video_ids_B,
+            temperature=embeddings.temperature,
+        )
+        torch.autograd.backward([loss])
+        norm = clip_gradients(self.model.parameters(), self._clip)
+        result = self._result(loss, norm, embeddings, video_ids_B)
+        self.optimizer.step()
+        self.model.temperature.clamp_()
+        return result
+
+    def _global_embeddings(self, batch: Batch) -> tuple[Embeddings, torch.Tensor]:
+        candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
+        own = self._forward(batch.video_BTD, batch.video_mask_BT, batch.tokens_BKL, batch.caption_mask_BK)
+        gathered = Embeddings(
+            gather_rows(own.video_BD, self._world),
+            gather_rows(pad_bags(own.text_BKD, candidates), self._world),
+            gather_plain(pad_bags(own.text_mask_BK, candidates), self._world),
+            own.temperature,
+        )
+        return gathered, gather_plain(batch.video_ids_B, self._world)
+
+    def _result(
+        self, loss: torch.Tensor, norm: torch.Tensor, embeddings: Embeddings, video_ids_B: torch.Tensor
+    ) -> StepResult:
+        """One transfer for all numbers of the step, and the check that they are finite."""
+        accuracy = in_batch_accuracy(embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, video_ids_B)
+        numbers = torch.stack([x.detach().double() for x in (loss, norm, embeddings.temperature, accuracy)])
+        values = mean_over_ranks(numbers, self._world).tolist()
+        for what, value in zip(("loss", "gradient norm"), values[:2], strict=True):
+            if not torch.isfinite(torch.tensor(value)):
+                raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_B))
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_B))
+
+
+def _wrap(model: TwoTower, world: World) -> nn.Module:
+    if world.size == 1:
+        return model
+    # No buffer changes in training (there is no batch norm), so none needs to travel at every forward.
+    return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+
+
+def _suspects(embeddings: Embeddings, video_ids_B: torch.Tensor) -> list[int]:
+    finite_B = embeddings.video_BD.isfinite().all(dim=1) & embeddings.text_BKD.isfinite().flatten(1).all(dim=1)
+    chosen_B = video_ids_B if bool(finite_B.all()) else video_ids_B[~finite_B]
+    return sorted(set(chosen_B.tolist()))
