@@ -31,7 +31,7 @@ from shared.errors import RequestError
 SIZE = (256, 192)
 FRAME_RATES = (10, 12)  # in turn
 HELD_OUT_EVERY = 4
-LEAST_VIDEOS = 8
+LEAST_VIDEOS = 4
 PROCESSES = 2
 COLUMNS = ("video_id", "video_path", "caption_path", "split")
 
@@ -73,7 +73,7 @@ class Video:
 def draw_corpus(folder: Path, seed: int, videos: int) -> bool:
     """Draw the corpus into `folder`; False when the same one is there already and nothing was done.
 
-    Raises RequestError when `seed` is negative, `videos` below 8 or `folder` holds another corpus;
+    Raises RequestError when `seed` is negative, `videos` below 4 or `folder` holds another corpus;
     EnvironmentLacking without ffmpeg.
     """
     if seed < 0:
