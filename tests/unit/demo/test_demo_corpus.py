@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -73,13 +74,13 @@ def test_a_second_drawing_does_nothing_and_another_corpus_is_not_overwritten(cor
     assert contents(corpus) == before
 
 
-def test_a_corpus_without_its_record_is_drawn_again(tmp_path):
-    draw_corpus(tmp_path, SEED, VIDEOS)
-    complete = contents(tmp_path)
-    (tmp_path / "corpus.json").unlink()
-    (tmp_path / "videos" / "demo_001.mp4").write_bytes(b"half")
-    assert draw_corpus(tmp_path, SEED, VIDEOS)
-    assert contents(tmp_path) == complete
+def test_a_corpus_without_its_record_is_drawn_again(corpus, tmp_path):
+    folder = tmp_path / "interrupted"
+    shutil.copytree(corpus, folder)
+    (folder / "corpus.json").unlink()
+    (folder / "videos" / "demo_001.mp4").write_bytes(b"half")
+    assert draw_corpus(folder, SEED, VIDEOS)
+    assert contents(folder) == contents(corpus)
 
 
 @pytest.mark.parametrize(("seed", "videos"), [(0, 3), (-1, 4)])
