@@ -1,0 +1,81 @@
+"""Bytes of a caption file to cues: decode, find the format from the content (then from the name), parse.
+
+One malformed cue costs that cue; only a file that holds no captions at all is a failure.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from preprocess.captions import csv_track, srt, vtt
+from preprocess.captions.types import CaptionTrack, Format
+from shared.errors import Failure
+
+_PARSERS: dict[Format, Any] = {
+    "webvtt": vtt.parse_webvtt,
+    "srt": srt.parse_srt,
+    "csv": csv_track.parse_csv,
+}
+
+
+def read_track(data: bytes, name: str) -> CaptionTrack | Failure:
+    """Parse one caption file. `name` is its file name; its extension counts where the content does not tell.
+
+    Failure reasons: `empty_file`, `not_captions` (no known format, or one that holds no timing line at all).
+    Sources: WebVTT, W3C Candidate Recommendation 2019; SRT as found; CSV as RFC 4180 with a header.
+    """
+    text = decode_text(data)
+    if not text.strip():
+        return Failure("empty_file", "captions", f"{name}: the file is empty")
+    kind = _sniff(text, name)
+    if kind is None:
+        return Failure("not_captions", "captions", f"{name}: {_expectation(name)}")
+    cues, skipped = _PARSERS[kind](text)
+    if kind == "srt" and not cues:
+        return Failure("not_captions", "captions", f"{name}: no SRT timing line in {len(data)} bytes")
+    return CaptionTrack(kind, tuple(cues), tuple(skipped))
+
+
+def decode_text(data: bytes) -> str:
+    """Text with `\\n` line breaks and without byte order mark; NUL becomes U+FFFD as WebVTT says.
+
+    UTF-16 where its mark says so; UTF-8 otherwise, bad bytes as U+FFFD; Windows-1252 where more characters are bad
+    UTF-8 than good non-ASCII (old SRT files), which WebVTT, always UTF-8, never is.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = data.decode("utf-16", errors="replace")
+    else:
+        text = _decode_bytes(data)
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+
+
+def _decode_bytes(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", errors="replace")
+    bad = text.count("\ufffd")
+    good = sum(char > "\x7f" for char in text) - bad
+    if bad <= good or vtt.has_signature(text.removeprefix("\ufeff")):
+        return text
+    return data.decode("cp1252", errors="replace")
+
+
+def _sniff(text: str, name: str) -> Format | None:
+    if vtt.has_signature(text):
+        return "webvtt"
+    if csv_track.has_header(text):
+        return "csv"
+    if srt.certainly_srt(text):
+        return "srt"
+    return "srt" if PurePosixPath(name).suffix.lower() == ".srt" else None
+
+
+def _expectation(name: str) -> str:
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix == ".vtt":
+        return "does not start with WEBVTT, as every WebVTT file must"
+    if suffix == ".csv":
+        return f"its first line does not name the columns {', '.join(csv_track.COLUMNS)}"
+    return "neither WebVTT, SRT nor CSV with the columns start,end,text"

@@ -1,0 +1,145 @@
+"""Rolling captions to each spoken word once.
+
+Automatic captions show a line again above the next one, and broadcast captions grow word by word, so that a plain join
+says everything two or three times. What a cue *carries* over from the cue before it is cut off; the rest was said.
+Two forms are told apart for the whole track, because a single repeated line may as well have been said twice:
+
+lines   cues of several lines whose first lines are the last lines of the cue before
+joined  cues of one line that starts with all, or the last pieces, of the cue before
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from preprocess.captions.spans import Span
+
+HOLD = 0.05
+"""Seconds: a cue this short is no speech; it only keeps a line on screen."""
+
+_TOUCHING = 0.1
+_MOST_LINES = 16
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class _Line:
+    key: str
+    offset: int
+    timed: bool
+
+
+def unroll(spans: list[Span], duration: float | None) -> list[Span | None]:
+    """Cut what each cue repeats of the one before; a cue with nothing new is gone. Other tracks come back unchanged."""
+    del duration
+    form = _form(spans)
+    if form is None:
+        return list(spans)
+    cuts = _line_cuts(spans) if form == "lines" else _joined_cuts(spans)
+    timed = any(span.marks for span in spans)
+    return [_cut(span, at, timed) for span, at in zip(spans, cuts, strict=True)]
+
+
+def _form(spans: list[Span]) -> Literal["lines", "joined"] | None:
+    several = carried = 0
+    for span, at in zip(spans, _line_cuts(spans), strict=True):
+        lines = _lines(span)
+        if len(lines) > 1 and lines[0].offset == _first_text(span.text):
+            several += 1
+            carried += 0 < at < len(span.text)
+    if carried and carried * 2 >= several:
+        return "lines"
+    fresh = grown = 0
+    for span, at in zip(spans, _joined_cuts(spans), strict=True):
+        if span.text.strip() and at < len(span.text):
+            fresh += 1
+            grown += at > 0
+    return "joined" if grown >= 3 and grown * 2 >= fresh else None
+
+
+def _first_text(text: str) -> int:
+    """Offset of the first line if it holds text, else -1: a blank line on top says that nothing is carried."""
+    return 0 if text.partition("\n")[0].strip() else -1
+
+
+def _lines(span: Span) -> list[_Line]:
+    """The lines that hold text; timed are those with a word spoken after the cue's start: no repeats, then."""
+    lines: list[_Line] = []
+    offset = 0
+    for line in span.text.split("\n"):
+        key = " ".join(_INVISIBLE.sub("", line).split())
+        if key:
+            end = offset + len(line)
+            timed = any(offset <= at < end and time > span.start for at, time in span.marks)
+            lines.append(_Line(key, offset, timed))
+        offset += len(line) + 1
+    return lines
+
+
+def _line_cuts(spans: list[Span]) -> list[int]:
+    """For every span, the offset at which its new text starts: the text's length where there is none."""
+    cuts: list[int] = []
+    shown: list[str] = []
+    shown_until = float("-inf")
+    for span in spans:
+        lines = _lines(span)
+        count = _carried_lines(span, lines, shown, shown_until)
+        cuts.append(lines[count].offset if 0 < count < len(lines) else len(span.text) if count else 0)
+        if lines:
+            shown, shown_until = [line.key for line in lines], span.end
+    return cuts
+
+
+def _carried_lines(span: Span, lines: list[_Line], shown: list[str], shown_until: float) -> int:
+    hold = span.end - span.start <= HOLD
+    if _first_text(span.text) < 0 and not hold:
+        return 0
+    spoken = next((at for at, line in enumerate(lines) if line.timed), len(lines))
+    keys = [line.key for line in lines]
+    for count in range(min(spoken, len(shown), _MOST_LINES), 0, -1):
+        if shown[-count:] == keys[:count]:
+            # All of it again, but after a pause: said again.
+            return count if count < len(lines) or span.start <= shown_until + _TOUCHING else 0
+    return 0
+
+
+def _joined_cuts(spans: list[Span]) -> list[int]:
+    cuts: list[int] = []
+    pieces: list[list[str]] = []
+    shown_until = float("-inf")
+    for span in spans:
+        words = list(_WORD.finditer(span.text))
+        spoken = next((at for at, time in span.marks if time > span.start), len(span.text))
+        touching = span.start <= shown_until + _TOUCHING
+        kept = _carried_pieces([word.group() for word in words], pieces) if touching else []
+        count = sum(len(piece) for piece in kept)
+        if count and words[count - 1].end() > spoken:
+            kept, count = [], 0
+        cuts.append(words[count].start() if 0 < count < len(words) else len(span.text) if count else 0)
+        if words:
+            new = [word.group() for word in words[count:]]
+            pieces, shown_until = [*kept, new] if new else kept, span.end
+    return cuts
+
+
+def _carried_pieces(words: list[str], pieces: list[list[str]]) -> list[list[str]]:
+    """The longest run of the last pieces that `words` starts with: all of them, or the last three, two or one."""
+    for kept in (pieces, pieces[-3:], pieces[-2:], pieces[-1:]):
+        flat = [word for piece in kept for word in piece]
+        if flat and words[: len(flat)] == flat:
+            return kept
+    return []
+
+
+def _cut(span: Span, at: int, timed: bool) -> Span | None:
+    if not at:
+        return span
+    if at >= len(span.text):
+        return None
+    marks = tuple((offset - at, time) for offset, time in span.marks if offset >= at)
+    if timed and not (marks and marks[0][0] == 0):
+        marks = ((0, span.start), *marks)
+    return span.with_text(span.text[at:], marks)
