@@ -20,6 +20,9 @@ from shared.errors import DamageFound
 from shared.schema import Container, DType
 
 DATASET = "features"
+# A fixed version of the HDF5 file format: "latest" changes with the library, and with it the bytes and who can read
+# them.
+_HDF5_FORMAT = ("v110", "v110")
 _NPY_HEADER_BYTES = 128
 _COPY_ROWS = 4096
 
@@ -37,6 +40,10 @@ class RowFile(Protocol):
         """Close, fsync and return the finished file."""
         ...
 
+    def discard(self) -> None:
+        """Close and delete what was written: an open handle would hold the space that a full disk lacks."""
+        ...
+
 
 def create_row_file(container: Container, path: Path, row_shape: tuple[int, ...], dtype: DType) -> RowFile:
     """Start a row file; `path` has no extension yet."""
@@ -52,11 +59,13 @@ class NpyRowFile:
         self._row_shape = row_shape
         self._dtype = dtype
         self._rows = 0
+        header = _npy_header((0, *row_shape), dtype)
         self._file = self._path.open("wb")
-        self._file.write(_npy_header((0, *row_shape), dtype))
+        self._file.write(header)
 
     def append(self, rows: np.ndarray) -> None:
         self._file.write(np.ascontiguousarray(rows).data)
+        self._file.flush()
         self._rows += len(rows)
 
     def truncate(self, rows: int) -> None:
@@ -72,6 +81,10 @@ class NpyRowFile:
         self._file.close()
         return self._path
 
+    def discard(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._file.close()
+
 
 class Hdf5RowFile:
     """Chunked and SWMR while it grows, rewritten as one contiguous dataset at the end."""
@@ -81,7 +94,7 @@ class Hdf5RowFile:
         self._growing_path = path.with_name(path.name + ".growing.h5")
         chunk_rows = max(1, 65536 // max(1, math.prod(row_shape) * dtype.itemsize))
         # "x" refuses a file that exists: opening one that is in use with "w" would truncate it first.
-        self._growing = h5py.File(self._growing_path, "x", libver="latest")
+        self._growing = h5py.File(self._growing_path, "x", libver=_HDF5_FORMAT)
         self._dataset = self._growing.create_dataset(
             DATASET, (0, *row_shape), dtype, maxshape=(None, *row_shape), chunks=(chunk_rows, *row_shape)
         )
@@ -97,7 +110,7 @@ class Hdf5RowFile:
         self._dataset.resize(rows, axis=0)
 
     def finish(self) -> Path:
-        with h5py.File(self._path, "x", libver="latest") as file:
+        with h5py.File(self._path, "x", libver=_HDF5_FORMAT) as file:
             whole = file.create_dataset(DATASET, self._dataset.shape, self._dataset.dtype)
             for start in range(0, len(whole), _COPY_ROWS):
                 whole[start : start + _COPY_ROWS] = self._dataset[start : start + _COPY_ROWS]
@@ -107,6 +120,11 @@ class Hdf5RowFile:
         with self._path.open("rb") as written:
             os.fsync(written.fileno())
         return self._path
+
+    def discard(self) -> None:
+        self._growing.close()
+        for path in (self._growing_path, self._path):
+            path.unlink(missing_ok=True)
 
 
 def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
@@ -129,9 +147,22 @@ def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DT
     return np.asarray(mapped)  # the plain view: np.memmap's own indexing costs three times as much
 
 
+def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Map a `.npy` file beside the rows (spans, valid counts, token ids) read-only. Raises DamageFound naming it."""
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None, allow_pickle=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
+    if array.dtype != dtype or array.shape != shape:
+        raise DamageFound(f"{path} holds {array.dtype}{array.shape}, expected {dtype}{shape}; run `verify`")
+    return np.asarray(array)
+
+
 def _npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     text = f"{{'descr': {npy_format.dtype_to_descr(dtype)!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     room = _NPY_HEADER_BYTES - len(npy_format.MAGIC_PREFIX) - 2 - 2
+    if len(text) >= room:
+        raise ValueError(f"the npy header of shape {shape} does not fit into {_NPY_HEADER_BYTES} bytes")
     header = text.ljust(room - 1).encode("latin1") + b"\n"
     return npy_format.magic(1, 0) + struct.pack("<H", len(header)) + header
 
@@ -144,7 +175,7 @@ def _npy_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
                 raise DamageFound(f"{path} is npy version {version}, expected (1, 0)")
             found_shape, fortran, found_dtype = npy_format.read_array_header_1_0(file)
             offset = file.tell()
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise DamageFound(f"{path} has no valid npy header: {error}") from None
     _expect_rows(path, found_shape, found_dtype, shape, dtype)
     if fortran:
@@ -156,9 +187,11 @@ def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
     try:
         with h5py.File(path, "r") as file:
             dataset = file[DATASET]
+            if not isinstance(dataset, h5py.Dataset):
+                raise DamageFound(f"{path} holds a group {DATASET!r}, expected a dataset")
             _expect_rows(path, dataset.shape, dataset.dtype, shape, dtype)
             offset: int | None = dataset.id.get_offset()
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:  # what h5py makes of damaged metadata
         raise DamageFound(f"{path} is not an HDF5 file with a dataset {DATASET!r}: {error}") from None
     if offset is None and 0 not in shape:
         raise DamageFound(f"{path} is chunked, expected one contiguous dataset")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from pydantic import ValidationError
 
-from shared.containers import map_rows
+from shared.containers import map_array, map_rows
 from shared.errors import DamageFound, Failure, StoreError
-from shared.schema import ShardIndex, StreamEntry, VideoRecord, stream_folder
+from shared.fingerprint import fingerprint, hash_bytes
+from shared.schema import FailureRecord, FileEntry, ShardIndex, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
 
 
@@ -19,13 +20,23 @@ class StreamReader:
 
     video_ids: list of str. rows_per_video: int64 (V,). durations: float64 (V,), seconds.
     failures: (video id, Failure) of every video that has no rows in this stream.
-    Opens row files lazily in each process; pickles as a path and a name.
+    Opens row files lazily in each process; pickles as a path, a name and a fingerprint.
     """
 
-    def __init__(self, store: Path, name: str, entry: StreamEntry) -> None:
+    def __init__(
+        self, store: Path, name: str, entry: StreamEntry, files: Mapping[str, FileEntry] | None = None
+    ) -> None:
+        """files: what the root says of every file; indexes are checked against it where it is given.
+
+        Raises DamageFound for an index that is missing or damaged.
+        """
         self.store, self.name, self.entry = store, name, entry
         self.folder = store / stream_folder(entry.kind, name)
-        self._indexes = [read_shard_index(self.folder, ref.name) for ref in entry.shards]
+        below = stream_folder(entry.kind, name)
+        self._indexes = [
+            read_shard_index(self.folder, ref.name, files.get(f"{below}/{ref.name}.json") if files else None)
+            for ref in entry.shards
+        ]
         placed = [(video, shard) for shard, index in enumerate(self._indexes) for video in index.videos]
         placed.sort(key=lambda pair: pair[0].id)
         self._records = [video for video, _ in placed]
@@ -54,9 +65,14 @@ class StreamReader:
         return self.entry.fingerprint
 
     @property
+    def failure_records(self) -> list[FailureRecord]:
+        """Every video that has no rows in this stream, by id."""
+        return sorted((record for index in self._indexes for record in index.failed), key=lambda record: record.id)
+
+    @property
     def failures(self) -> list[tuple[str, Failure]]:
-        records = [record for index in self._indexes for record in index.failed]
-        return [(r.id, Failure(r.reason, r.stage, r.message)) for r in sorted(records, key=lambda r: r.id)]
+        """The same as values."""
+        return [(r.id, Failure(r.reason, r.stage, r.message)) for r in self.failure_records]
 
     def index_of(self, video_ids: Sequence[str]) -> np.ndarray:
         """int64 (N,): the number of each video, -1 where the stream has no rows of it."""
@@ -69,14 +85,14 @@ class StreamReader:
         """float64 (rows, 2): [start, end) of every row of a video, in seconds."""
         record = self._records[video]
         if record.step is None or record.length is None:
-            return self._side_array(video, ".spans.npy")
+            return self._side_array(video, ".spans.npy", np.dtype(np.float64), (2,))
         return regular_spans(record.rows, record.start, record.step, record.length, record.end)
 
     def valid(self, video: int) -> np.ndarray:
         """int32 (rows,): real frames in each row, 0 where all are."""
         if not self._indexes[self._shard_of[video]].valid:
             return np.zeros(self._records[video].rows, np.int32)
-        return self._side_array(video, ".valid.npy")
+        return self._side_array(video, ".valid.npy", np.dtype(np.int32), ())
 
     def read(self, video: int) -> np.ndarray:
         """(rows, *row_shape): a read-only view of all rows of a video."""
@@ -90,9 +106,12 @@ class StreamReader:
 
         first_row_B, rows_B: relative to the video. length: T of the result; default: the largest of rows_B.
         Returns (B, T, *row_shape) of the stored dtype and a bool mask (B, T).
-        Raises IndexError when a window leaves its video.
+        length: windows that are longer are cut at it.
+        Raises IndexError when a window leaves its video, or when there is no such video (`index_of` gives -1).
         """
-        if ((first_row_B < 0) | (first_row_B + rows_B > self.rows_per_video[video_B])).any():
+        if ((video_B < 0) | (video_B >= len(self.video_ids))).any():
+            raise IndexError(f"a window is of a video that stream {self.name!r} of {self.store} does not have")
+        if ((first_row_B < 0) | (rows_B < 0) | (first_row_B + rows_B > self.rows_per_video[video_B])).any():
             raise IndexError(f"a window leaves its video in stream {self.name!r} of {self.store}")
         steps = int(rows_B.max(initial=0)) if length is None else length
         mask_BT = np.arange(steps) < rows_B[:, None]
@@ -113,21 +132,41 @@ class StreamReader:
             self._rows[shard] = map_rows(index.container, path, (index.rows, *index.row_shape), index.dtype)
         return self._rows[shard]
 
-    def _side_array(self, video: int, suffix: str) -> np.ndarray:
-        ref = self.entry.shards[self._shard_of[video]]
-        whole = np.load(self.folder / f"{ref.name}{suffix}", mmap_mode="r", allow_pickle=False)
+    def _side_array(self, video: int, suffix: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        shard = self._shard_of[video]
+        whole = map_array(
+            self.folder / f"{self.entry.shards[shard].name}{suffix}", dtype, (self._indexes[shard].rows, *shape)
+        )
         first = self._first_row[video]
         return np.array(whole[first : first + self.rows_per_video[video]])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return StreamReader, (self.store, self.name, self.entry)
+        return _open_same, (self.store, self.name, fingerprint(self.entry.model_dump(mode="json")))
 
 
-def read_shard_index(folder: Path, name: str) -> ShardIndex:
-    """`<shard>.json`. Raises DamageFound when it is missing or not what the format says."""
+def _open_same(store: Path, name: str, entry_fingerprint: str) -> StreamReader:
+    """A stream again in another process. Raises StoreError when it has changed since it was pickled."""
+    from shared.store import open_store  # `store` builds on this module
+
+    stream = open_store(store).stream(name)
+    if fingerprint(stream.entry.model_dump(mode="json")) != entry_fingerprint:
+        raise StoreError(
+            f"stream {name!r} of {store} was changed while it was in use: start again with the store as it is"
+        )
+    return stream
+
+
+def read_shard_index(folder: Path, name: str, expected: FileEntry | None = None) -> ShardIndex:
+    """`<shard>.json`, checked against what the root says of it where that is given.
+
+    Raises DamageFound when it is missing, changed, or not what the format says.
+    """
     path = folder / f"{name}.json"
     try:
-        return ShardIndex.model_validate_json(path.read_bytes())
+        data = path.read_bytes()
+        if expected is not None and hash_bytes(data) != expected.xxh3:
+            raise DamageFound(f"{path} is not what the root says: its content changed; run `verify`, then `repair`")
+        return ShardIndex.model_validate_json(data)
     except FileNotFoundError:
         raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
     except ValidationError as error:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from pydantic import ValidationError
 
+from shared.containers import map_array
 from shared.errors import DamageFound, StoreError
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
 from shared.schema import ManifestInfo
+
+# The csv module refuses fields over 128 KiB unless told otherwise; the token ids of one long caption are more.
+csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ class ManifestSet:
         """int32 (B, K, L): ids of the given captions, cut at L, padded with `pad_id`; -1 marks an empty slot."""
         present_BK = captions_BK >= 0
         caption_BK = np.where(present_BK, captions_BK, 0)
-        starts_BK = self._offsets[caption_BK]
-        lengths_BK = np.where(present_BK, np.minimum(self._offsets[caption_BK + 1] - starts_BK, length), 0)
+        starts_BK = self.token_offsets[caption_BK]
+        lengths_BK = np.where(present_BK, np.minimum(self.token_offsets[caption_BK + 1] - starts_BK, length), 0)
         taken_BKL = np.arange(length) < lengths_BK[..., None]
         out = np.full((*captions_BK.shape, length), self.pad_id, np.int32)
         out[taken_BKL] = self._tokens[(starts_BK[..., None] + np.arange(length))[taken_BKL]]
@@ -118,27 +124,40 @@ class ManifestSet:
 
     def caption_tokens(self, caption: int) -> np.ndarray:
         """int32: the ids of one caption, unpadded."""
-        return self._tokens[self._offsets[caption] : self._offsets[caption + 1]]
+        return self._tokens[self.token_offsets[caption] : self.token_offsets[caption + 1]]
 
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-        """The rows of a table through all its parts. Raises DamageFound when a header is not what the format says."""
+        """The rows of a table through all its parts. Raises DamageFound naming a file that cannot be read as one."""
         for file in self.info.part_files(table):
-            with (self.path / file).open(encoding="utf-8", newline="") as lines:
-                reader = csv.DictReader(lines)
-                if tuple(reader.fieldnames or ()) != columns:
-                    raise DamageFound(f"{self.path / file} has columns {reader.fieldnames}, expected {list(columns)}")
-                yield from reader
+            path = self.path / file
+            try:
+                with path.open(encoding="utf-8", newline="") as lines:
+                    yield from _checked_rows(path, lines, columns)
+            except (OSError, UnicodeDecodeError, csv.Error) as error:
+                raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
 
     @cached_property
     def _tokens(self) -> np.ndarray:
-        return load_twin(self.path / "tokens.npy", np.dtype(np.int32), self.info.tokens)
+        return map_array(self.path / "tokens.npy", np.dtype(np.int32), (self.info.tokens,))
 
     @cached_property
-    def _offsets(self) -> np.ndarray:
-        return load_twin(self.path / "offsets.npy", np.dtype(np.int64), self.info.captions + 1)
+    def token_offsets(self) -> np.ndarray:
+        """int64 (captions + 1,): caption c has tokens[token_offsets[c]:token_offsets[c + 1]]."""
+        return map_array(self.path / "offsets.npy", np.dtype(np.int64), (self.info.captions + 1,))
 
     def __getstate__(self) -> dict[str, object]:
         return {"path": self.path, "info": self.info}
+
+
+def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    reader = csv.reader(lines, strict=True)
+    header = next(reader, [])
+    if tuple(header) != columns:
+        raise DamageFound(f"{path} has columns {header}, expected {list(columns)}")
+    for row in reader:
+        if len(row) != len(columns):
+            raise DamageFound(f"{path} line {reader.line_num} has {len(row)} fields, expected {len(columns)}")
+        yield dict(zip(columns, row, strict=True))
 
 
 def read_manifest_info(path: Path) -> ManifestInfo:
@@ -152,14 +171,3 @@ def read_manifest_info(path: Path) -> ManifestInfo:
         ) from None
     except ValidationError as error:
         raise DamageFound(f"{file} is not a manifest: {error}") from None
-
-
-def load_twin(path: Path, dtype: np.dtype, length: int) -> np.ndarray:
-    """Map tokens.npy or offsets.npy after checking type and length. Raises DamageFound."""
-    try:
-        array: np.ndarray = np.load(path, mmap_mode="r" if length else None, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
-    if array.dtype != dtype or array.shape != (length,):
-        raise DamageFound(f"{path} holds {array.dtype}{array.shape}, expected {dtype}{(length,)}; run `verify`")
-    return np.asarray(array)

@@ -11,7 +11,7 @@ MATERIAL = Path(__file__).resolve().parents[2] / "shared"
 
 
 def material(*parts: str) -> Path:
-    """A path in the folder of test material beside the checkout; skips where it is absent, fails where CI requires it."""
+    """A path in the folder of test material beside the checkout; absent, it skips, or fails where CI requires it."""
     path = MATERIAL.joinpath(*parts)
     if not path.exists():
         message = f"test material {'/'.join(parts)} is not beside this checkout"

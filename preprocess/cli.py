@@ -1,0 +1,144 @@
+"""The command line of preprocessing: thin, imports the work only when it is asked for."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from shared.config import load_config
+from shared.errors import DamageFound, StoppedEarly
+from shared.store import open_store
+from shared.verify import verify_store
+
+if TYPE_CHECKING:
+    from preprocess.config import PreprocessConfig
+    from preprocess.run import Progress, RunResult
+
+app = typer.Typer(
+    help="Turn raw video and narration into a store of training-ready artifacts.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file; see configs/preprocess/.")]
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Override keys of the config.")]
+
+
+@app.command(name="run")
+def run_command(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N inputs, for a first try.")] = None,
+) -> None:
+    """Bring a store up to date with its inputs. Resumes by itself.
+
+    Example: python -m preprocess run configs/preprocess/corpus.yaml store=/data/store
+    """
+    from preprocess.run import run
+
+    stop_on_sigterm()
+    result = run(_load(config, overrides), _progress(), limit)
+    _summary(result)
+
+
+@app.command()
+def manifests(config: ConfigPath, overrides: Overrides = None) -> None:
+    """Make the manifest sets of a store again from the captions it keeps: no video is read.
+
+    Example: python -m preprocess manifests configs/preprocess/corpus.yaml sets.default.windows.min_seconds=8
+    """
+    from preprocess.run import make_sets
+
+    stop_on_sigterm()
+    for made in make_sets(_load(config, overrides)):
+        out.print(escape(made.describe()))
+
+
+@app.command()
+def verify(store: StorePath) -> None:
+    """Check every file of a store. Exit code 1, and the place of each damage, when something is wrong."""
+    with err.status("checking") as status:
+        found = verify_store(store, lambda path: status.update(f"checking {escape(path)}"))
+    for damage in found:
+        out.print(escape(f"{store / damage.path}: {damage.what}"))
+    if found:
+        raise DamageFound(f"{len(found)} damages found in {store}")
+    root = open_store(store).root
+    out.print(f"{store} is whole: {len(root.files)} files, {sum(entry.bytes for entry in root.files.values())} bytes")
+
+
+@app.command()
+def failures(store: StorePath) -> None:
+    """List the inputs that have no rows, by reason."""
+    opened = open_store(store)
+    total = 0
+    for name in opened.root.streams:
+        found = opened.stream(name).failures
+        total += len(found)
+        for reason, count in sorted(Counter(failure.reason for _, failure in found).items()):
+            out.print(f"stream {name}: {count} {reason}")
+            for video_id, failure in found:
+                if failure.reason == reason:
+                    out.print(escape(f"  {video_id}: {failure.stage}: {failure.message}"))
+    for name in opened.root.sets:
+        for row in opened.manifest_set(name).failures:
+            if row["stage"] == "captions":
+                total += 1
+                out.print(escape(f"set {name}: {row['video_id']}: {row['reason']}: {row['message']}"))
+    if total == 0:
+        out.print("no input has failed")
+
+
+def stop_on_sigterm() -> None:
+    """SIGTERM ends the command as an interrupt does: what is committed stays, exit code 4."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise StoppedEarly("terminated; run the same command again to go on")
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
+    from preprocess.config import PreprocessConfig
+
+    return load_config(config, PreprocessConfig, overrides or ())
+
+
+def _progress() -> Progress:
+    from preprocess.run import Progress
+
+    def units(done: int, total: int, rows: int) -> None:
+        err.print(f"{done} of {total} videos, {rows} rows")
+
+    return Progress(note=lambda text: err.print(escape(text)), units=units)
+
+
+def _summary(result: RunResult) -> None:
+    """Say where every input stands; failures of inputs end the process with 1."""
+    failed = {video_id for video_id, _, _ in result.failures}
+    if result.failures:
+        table = Table("video", "where", "reason", "message")
+        for video_id, where, failure in result.failures:
+            table.add_row(escape(video_id), where, failure.reason, escape(failure.message))
+        out.print(table)
+    for made in result.sets:
+        out.print(escape(made.describe()))
+    state = "nothing to do" if result.did_nothing else f"{result.extracted} extracted in this run"
+    out.print(f"{result.inputs} inputs: {result.inputs - len(failed)} done, {len(failed)} failed; {state}")
+    if failed:
+        raise DamageFound(
+            f"{len(failed)} of {result.inputs} inputs failed; they are listed above and by `preprocess failures`"
+        )

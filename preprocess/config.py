@@ -1,0 +1,55 @@
+"""What a preprocessing config may say. Sections stand beside the code they configure; this file puts them together."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from preprocess.decode import DecodeOptions
+from preprocess.extract import ExtractorSection, TimmSection
+from preprocess.manifests import SetConfig
+from shared.config import Config
+from shared.schema import Container, Name
+
+
+class RayOptions(Config):
+    """address: a running cluster (`auto` finds it); none: a private one here, with `cpus` CPUs.
+
+    actors: extraction workers (default: one a GPU, else one a CPU). actor_cpus, decode_cpus: what each worker and
+    each decode task reserve; halves, so that on a CPU-only machine decoding goes on beside extraction.
+    videos_ahead: videos that each actor has decoding before it needs them. object_store_mib: frames in flight, in MiB.
+    """
+
+    address: str | None = None
+    cpus: PositiveInt = Field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    actors: PositiveInt | None = None
+    actor_cpus: PositiveFloat = 0.5
+    decode_cpus: PositiveFloat = 0.5
+    videos_ahead: NonNegativeInt = 1
+    object_store_mib: Annotated[int, Field(ge=128)] = 1024
+
+
+class PreprocessConfig(Config):
+    """inputs: the input manifest. store: the folder to make or go on with.
+
+    root: what paths in the manifest may not leave (default: the manifest's folder).
+    streams: extractors by the name of the stream they make.
+    sets: manifest sets by name; none to make features only.
+    container: `npy` or `h5`, for the rows. shard_videos: inputs per shard (default: by the number of inputs, at most
+    1,024).
+    engine: `ray`, or `here` for this process alone (no deadlines).
+    """
+
+    inputs: Path
+    store: Path
+    root: Path | None = None
+    streams: dict[Name, ExtractorSection] = Field(default_factory=lambda: {"default": TimmSection()}, min_length=1)
+    sets: dict[Name, SetConfig] = Field(default_factory=dict)
+    container: Container = "npy"
+    shard_videos: PositiveInt | None = None
+    decode: DecodeOptions = DecodeOptions()
+    engine: Literal["ray", "here"] = "ray"
+    ray: RayOptions = Field(default_factory=RayOptions)

@@ -1,0 +1,83 @@
+"""From one media file to a stream of events: started, opened, blocks of frames, and one end, good or bad.
+
+Runs in a decode task (or in the caller's own process): it knows nothing of who consumes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from preprocess.decode import DecodeFailure, DecodeOptions, FrameBlock, Sampling, VideoInfo, open_video
+from preprocess.decode.grid import Grid, KeyGrid
+from shared.errors import Failure
+from shared.fingerprint import hash_file
+from shared.schema import Source
+
+
+@dataclass(frozen=True)
+class Started:
+    """The worker has begun. `source`, `mtime_ns`: what it found at the path, None when there is no readable file."""
+
+    source: Source | None
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The file is open. `grids`: for each sampling of the order, the instants that its rows need."""
+
+    grids: tuple[Grid | KeyGrid, ...]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """All frames have been sent."""
+
+    info: VideoInfo
+
+
+Event = Started | Opened | FrameBlock | Ended | Failure
+
+
+@dataclass(frozen=True)
+class DecodeOrder:
+    """What a decode task needs to know, and nothing more."""
+
+    path: Path
+    samplings: tuple[Sampling, ...]
+    options: DecodeOptions
+    short_side: int | None
+    failure: Failure | None = None
+
+
+def decode_events(order: DecodeOrder) -> Iterator[Event]:
+    """The events of one file, in order. A bad file ends in a Failure, never in an exception."""
+    if order.failure is not None:
+        yield Started(None)
+        yield order.failure
+        return
+    try:
+        yield _identify(order.path)
+        video = open_video(order.path, order.samplings, order.options, order.short_side)
+        yield Opened(tuple(video.grids))
+        yield from video
+        yield Ended(video.info)
+    except DecodeFailure as error:
+        yield error.failure
+
+
+def _identify(path: Path) -> Started:
+    try:
+        status = path.stat()
+        return Started(Source(bytes=status.st_size, xxh3=hash_file(path)), status.st_mtime_ns)
+    except OSError:
+        return Started(None)  # `open_video` says what is wrong with it
+
+
+def common_short_side(short_sides: Sequence[int | None]) -> int | None:
+    """The shorter side to decode at so that no extractor gets less than it wants; None keeps full size."""
+    if any(side is None for side in short_sides):
+        return None
+    return max(side for side in short_sides if side is not None)

@@ -1,0 +1,138 @@
+"""What is to be done: videos that need rows, cut into units. Depends on inputs, config and the store alone.
+
+A unit is what of one chunk of the input manifest is not in the store yet. Chunks are cut by walking the whole
+manifest, and units commit whole, so what remains after a kill is what would have come next anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from preprocess.inputs import InputVideo
+from shared.errors import Failure
+from shared.features import read_shard_index
+from shared.fingerprint import fingerprint
+from shared.schema import ShardIndex, Source, StreamEntry, stream_folder
+
+MAX_SHARD_VIDEOS = 1024
+# Small jobs are cut into about this many units, so that all workers of one machine have something to do.
+_SMALL_JOB_UNITS = 16
+
+
+@dataclass(frozen=True)
+class UnitVideo:
+    """One video of a unit and the streams that need it."""
+
+    video_id: str
+    path: Path
+    streams: tuple[str, ...]
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The work that makes one shard of every stream it names. `id` identifies it across runs."""
+
+    number: int
+    id: str
+    videos: tuple[UnitVideo, ...]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(sorted({stream for video in self.videos for stream in video.streams}))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """units: in order. reasons: how many (video, stream) pairs need work, by why. done: how many need none."""
+
+    units: tuple[Unit, ...]
+    reasons: dict[str, int]
+    done: int
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a video stands in a stream: its shard, and its source or failure when it was last tried."""
+
+    shard: str
+    source: Source | None
+    failure_reason: str | None
+
+
+def make_plan(
+    inputs: Sequence[InputVideo],
+    streams: dict[str, StreamEntry],
+    homes: dict[str, dict[str, Home]],
+    source_of: Callable[[InputVideo], Source | None],
+    *,
+    shard_videos: int | None = None,
+    retry: Callable[[str], bool] = lambda _: False,
+) -> Plan:
+    """Cut the work into units.
+
+    streams: the streams wanted, by name. homes: for each, where its videos stand now under the same fingerprint.
+    source_of: today's identity of a media file, None when there is none; asked only for videos that have a home.
+    shard_videos: videos of a chunk (default: `default_shard_videos`). retry: whether to try failures of a reason again.
+    """
+    size = shard_videos or default_shard_videos(len(inputs))
+    reasons: Counter[str] = Counter()
+    done = 0
+    units = []
+    for number, start in enumerate(range(0, len(inputs), size)):
+        members = []
+        for video in inputs[start : start + size]:
+            needed = []
+            for stream in sorted(streams):
+                reason = _why(video, homes.get(stream, {}).get(video.video_id), source_of, retry)
+                if reason is None:
+                    done += 1
+                else:
+                    reasons[reason] += 1
+                    needed.append(stream)
+            if needed:
+                members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure))
+        if members:
+            units.append(Unit(number, _unit_id(number, members, streams), tuple(members)))
+    return Plan(tuple(units), dict(reasons), done)
+
+
+def default_shard_videos(count: int) -> int:
+    """Videos per shard: enough shards to share out a small job, never more than 1,024 videos in one."""
+    return max(8, min(MAX_SHARD_VIDEOS, math.ceil(count / _SMALL_JOB_UNITS)))
+
+
+def read_homes(store: Path, stream: str, entry: StreamEntry) -> dict[str, Home]:
+    """Where every video of a stream stands."""
+    homes: dict[str, Home] = {}
+    for ref in entry.shards:
+        index = read_shard_index(store / stream_folder(entry.kind, stream), ref.name)
+        homes.update(_homes_in(index, ref.name))
+    return homes
+
+
+def _homes_in(index: ShardIndex, shard: str) -> dict[str, Home]:
+    done = {video.id: Home(shard, video.source, None) for video in index.videos}
+    return done | {record.id: Home(shard, record.source, record.reason) for record in index.failed}
+
+
+def _why(
+    video: InputVideo, home: Home | None, source_of: Callable[[InputVideo], Source | None], retry: Callable[[str], bool]
+) -> str | None:
+    """Why a video needs rows, or None when what the store has of it stands."""
+    if home is None:
+        return "new"
+    if home.source != source_of(video):
+        return "input changed"
+    if home.failure_reason is not None and retry(home.failure_reason):
+        return "failed before"
+    return None
+
+
+def _unit_id(number: int, members: Sequence[UnitVideo], streams: dict[str, StreamEntry]) -> str:
+    prints = {name: entry.fingerprint for name, entry in streams.items()}
+    return fingerprint([number, [[m.video_id, [[s, prints[s]] for s in m.streams]] for m in members]])

@@ -1,0 +1,199 @@
+"""Everything Ray: actors that extract and write shards, tasks that decode for them, and the driver's side of both.
+
+    driver ── units ──> ExtractActor (one a device) <── events ── decode tasks (killable)
+       └── commits what actors finish, one at a time
+
+An actor asks for its own decode tasks a few videos ahead and reads their events as a stream. Back-pressure is Ray's:
+a decode task stops after a few unread blocks. A decoder that hangs is killed with its process; an actor that dies
+costs its unit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
+
+from preprocess.config import RayOptions
+from preprocess.engine import Work, build_jobs, decode_order
+from preprocess.feed import DecodeOrder, Ended, Event, decode_events
+from preprocess.plan import Unit, UnitVideo
+from preprocess.shard import FinishedUnit, StreamJob, extract_unit
+from shared.errors import ClipmillError, EnvironmentLacking, Failure, RunFailed
+
+log = logging.getLogger("clipmill")
+
+_START_TRIES = 2  # a decoder process that dies is started once more: another process may have been killed by mistake
+_UNIT_TRIES = 3
+
+
+@ray.remote(max_retries=0)
+def decode_task(order: DecodeOrder) -> Iterator[Event]:
+    """The events of one file, from a process of its own that can be killed."""
+    yield from decode_events(order)
+
+
+@ray.remote(max_restarts=0)
+class ExtractActor:
+    """Owns a device: extracts units and writes their shards into scratch."""
+
+    def __init__(self, work: Work, options: RayOptions, device: str) -> None:
+        self._work, self._options = work, options
+        self._jobs = build_jobs(work, torch.device(device))
+
+    def extract(self, unit: Unit) -> FinishedUnit:
+        return extract_unit(unit, self._jobs, self._feed, self._work.scratch)
+
+    def _feed(self, videos: Sequence[UnitVideo]) -> Iterator[tuple[UnitVideo, Iterator[Event]]]:
+        ahead: deque[_Decoding] = deque()
+        waiting = deque(videos)
+        while waiting or ahead:
+            while waiting and len(ahead) <= self._options.videos_ahead:
+                ahead.append(_Decoding(waiting.popleft(), self._jobs, self._work, self._options))
+            decoding = ahead.popleft()
+            yield decoding.video, decoding.events()
+
+
+class _Decoding:
+    """One video being decoded elsewhere: its stream of events, its deadline, its one retry."""
+
+    def __init__(self, video: UnitVideo, jobs: dict[str, StreamJob], work: Work, options: RayOptions) -> None:
+        self.video = video
+        self._order = decode_order(video, jobs, work.decode)
+        self._deadline = work.decode.timeout_s
+        self._options = options
+        self._stream = self._start()
+
+    def events(self) -> Iterator[Event]:
+        """Events in order, ending in Ended or a Failure whatever happens to the decoding process."""
+        for tries_left in reversed(range(_START_TRIES)):
+            try:
+                yield from self._read()
+                return
+            except (WorkerCrashedError, RayActorError) as error:
+                if tries_left == 0:
+                    yield Failure(
+                        "decoder_died", "decode", f"the decoding process died {_START_TRIES} times: {error}"[:500]
+                    )
+                    return
+                self._stream = self._start()
+
+    def _start(self) -> Any:
+        # Two blocks may lie unread: one being consumed, one ready.
+        return decode_task.options(num_cpus=self._options.decode_cpus, _generator_backpressure_num_objects=2).remote(
+            self._order
+        )
+
+    def _read(self) -> Iterator[Event]:
+        """The clock runs while we wait for a task that has begun: neither its queue nor our own work counts."""
+        waited = 0.0
+        started = False
+        while True:
+            timeout = self._deadline - waited if started else None
+            before = time.monotonic()
+            ready, _ = ray.wait([self._stream], timeout=timeout, fetch_local=True)
+            if not ready:
+                self._kill()
+                yield Failure("timeout", "decode", f"not decoded within {self._deadline:g} s; the process was killed")
+                return
+            if started:
+                waited += time.monotonic() - before
+            event = _next_event(self._stream)
+            started = True
+            yield event
+            if isinstance(event, (Ended, Failure)):
+                return
+
+    def _kill(self) -> None:
+        ray.cancel(self._stream, force=True)
+
+
+def _next_event(stream: Any) -> Event:
+    event: Event = ray.get(next(stream))
+    return event
+
+
+@dataclass
+class _Worker:
+    actor: Any
+    unit: Unit
+    tries: int
+
+
+def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[FinishedUnit]:
+    """Do the units on a Ray cluster (a local one unless `options.address` names another) and yield each when done.
+
+    Raises EnvironmentLacking where no cluster can be reached, RunFailed for a unit that keeps dying, and whatever
+    ClipmillError a worker raised.
+    """
+    with _Cluster(options):
+        yield from _run(work, units, options)
+
+
+def _run(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[FinishedUnit]:
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    count = min(len(units), options.actors or gpus or int(ray.cluster_resources()["CPU"]))
+    resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": options.actor_cpus}
+
+    def start_actor() -> Any:
+        return ExtractActor.options(**resources).remote(work, options, "cuda" if gpus else "cpu")
+
+    todo = deque((unit, 1) for unit in units)
+    running: dict[Any, _Worker] = {}
+    idle = [start_actor() for _ in range(count)]
+    while todo or running:
+        while todo and idle:
+            unit, tries = todo.popleft()
+            actor = idle.pop()
+            running[actor.extract.remote(unit)] = _Worker(actor, unit, tries)
+        ready, _ = ray.wait(list(running), num_returns=1)
+        worker = running.pop(ready[0])
+        try:
+            finished: FinishedUnit = ray.get(ready[0])
+        except RayActorError as error:
+            if worker.tries == _UNIT_TRIES:
+                raise RunFailed(f"unit {worker.unit.number} killed its worker {_UNIT_TRIES} times: {error}") from None
+            log.warning("a worker died in unit %d; doing the unit again on a new one", worker.unit.number)
+            todo.appendleft((worker.unit, worker.tries + 1))
+            idle.append(start_actor())
+            continue
+        except RayTaskError as error:
+            raise _cause(error) from None
+        idle.append(worker.actor)
+        yield finished
+
+
+def _cause(error: RayTaskError) -> Exception:
+    """What the worker raised: a ClipmillError as itself, anything else with the worker's traceback."""
+    return error.cause if isinstance(error.cause, ClipmillError) else error
+
+
+class _Cluster:
+    """Connected to Ray for the block."""
+
+    def __init__(self, options: RayOptions) -> None:
+        self._options = options
+
+    def __enter__(self) -> None:
+        local = {} if self._options.address else {
+            "num_cpus": self._options.cpus,
+            "object_store_memory": self._options.object_store_mib * 2**20,
+            "include_dashboard": False,
+        }  # fmt: skip
+        try:
+            ray.init(address=self._options.address, log_to_driver=False, logging_level=logging.ERROR, **local)
+        except ConnectionError as error:
+            raise EnvironmentLacking(
+                f"no Ray cluster at {self._options.address!r}: {error}; start one with `ray start --head`, "
+                "or leave `ray.address` out to use this machine"
+            ) from None
+
+    def __exit__(self, *_: object) -> None:
+        ray.shutdown()

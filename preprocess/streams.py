@@ -1,0 +1,140 @@
+"""Which streams a run works on: as the store has them, new, or being made again under a changed configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from preprocess.config import PreprocessConfig
+from preprocess.decode import DecodeOptions
+from preprocess.extract import build_extractor
+from preprocess.extract.base import ExtractorSpec
+from preprocess.plan import Home, read_homes
+from preprocess.shard import FinishedUnit
+from shared.errors import RequestError
+from shared.fingerprint import fingerprint
+from shared.rewrite import shard_without
+from shared.schema import Container, StreamEntry
+from shared.shard_writer import FinishedFile
+from shared.store import StoreWriter
+
+
+def stream_entry(spec: ExtractorSpec, container: Container, decode: DecodeOptions) -> StreamEntry:
+    """A stream's facts; its fingerprint covers everything that decides the bytes of its shards."""
+    identity = {
+        "extractor": spec.identity,
+        "sampling": spec.sampling.model_dump(mode="json"),
+        "decode": {"backend": decode.backend, "keep_partial": decode.keep_partial},
+        "rows": [container, spec.dtype, list(spec.row_shape)],
+    }
+    return StreamEntry(
+        kind=spec.kind,
+        fingerprint=fingerprint(identity),
+        identity=identity,
+        container=container,
+        dtype=spec.dtype,
+        row_shape=spec.row_shape,
+    )
+
+
+def wanted_streams(config: PreprocessConfig) -> dict[str, StreamEntry]:
+    """The streams that a config asks for, without shards. Raises EnvironmentLacking where weights are missing."""
+    specs = {name: build_extractor(section, torch.device("cpu")).spec for name, section in config.streams.items()}
+    return {name: stream_entry(spec, config.container, config.decode) for name, spec in specs.items()}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A stream whose configuration differs from the store's: the keys that differ, with what was and what is."""
+
+    stream: str
+    differences: tuple[str, ...]
+
+
+class StreamBook:
+    """The streams of one run, recorded under `streams` of the root, or under `pending` until they are whole."""
+
+    def __init__(self, writer: StoreWriter, wanted: dict[str, StreamEntry], input_ids: Iterable[str]) -> None:
+        self._writer = writer
+        self.changes: list[Change] = []
+        self._pending: set[str] = set()
+        streams, pending = dict(writer.root.streams), dict(writer.root.pending)
+        for name, entry in wanted.items():
+            old = streams.get(name)
+            if old is None or old.fingerprint == entry.fingerprint:
+                streams[name] = old or entry
+                pending.pop(name, None)
+                continue
+            self._refuse_loss(name, old, set(input_ids))
+            self.changes.append(Change(name, tuple(_differences(old.identity, entry.identity))))
+            self._pending.add(name)
+            if name not in pending or pending[name].fingerprint != entry.fingerprint:
+                pending[name] = entry
+        self._names = sorted(wanted)
+        if (streams, pending) != (writer.root.streams, writer.root.pending):
+            writer.commit([], streams=streams, pending=pending)
+
+    @property
+    def entries(self) -> dict[str, StreamEntry]:
+        """The wanted streams as they stand now."""
+        return {name: self._table(name)[name] for name in self._names}
+
+    def homes(self) -> dict[str, dict[str, Home]]:
+        return {name: read_homes(self._writer.path, name, entry) for name, entry in self.entries.items()}
+
+    def commit(self, finished: FinishedUnit) -> None:
+        """Add a unit's shards to the store, and take the videos that it did again out of their old shards."""
+        files: list[FinishedFile] = []
+        tables = {"streams": dict(self._writer.root.streams), "pending": dict(self._writer.root.pending)}
+        for shard in finished.shards:
+            table = tables["pending" if shard.stream in self._pending else "streams"]
+            entry = table[shard.stream]
+            ids = {video.video_id for video in finished.unit.videos if shard.stream in video.streams}
+            refs = [shard.ref]
+            files += shard.files
+            homes = read_homes(self._writer.path, shard.stream, entry)
+            outdated = {homes[video_id].shard for video_id in ids if video_id in homes}
+            for ref in entry.shards:
+                if ref.name not in outdated:
+                    refs.append(ref)
+                    continue
+                rest = shard_without(self._writer.path, shard.stream, entry, ref, ids, self._writer.scratch)
+                if rest is not None:
+                    refs.append(rest.ref)
+                    files += rest.files
+            table[shard.stream] = entry.model_copy(update={"shards": tuple(sorted(refs, key=lambda ref: ref.name))})
+        self._writer.commit(files, **tables)
+
+    def promote(self) -> None:
+        """Put streams that were made again in the place of the old ones; call it when every unit is done."""
+        if self._pending:
+            root = self._writer.root
+            made = {name: root.pending[name] for name in self._pending}
+            rest = {name: entry for name, entry in root.pending.items() if name not in made}
+            self._writer.commit([], streams=root.streams | made, pending=rest)
+            self._pending.clear()
+
+    def _table(self, name: str) -> dict[str, StreamEntry]:
+        return self._writer.root.pending if name in self._pending else self._writer.root.streams
+
+    def _refuse_loss(self, name: str, old: StreamEntry, input_ids: set[str]) -> None:
+        lost = sorted(read_homes(self._writer.path, name, old).keys() - input_ids)
+        if lost:
+            raise RequestError(
+                f"stream {name!r} is configured differently from the store's, and {len(lost)} of the store's videos "
+                f"(such as {lost[0]!r}) are not among the inputs: making it again would lose their rows. "
+                "Give all inputs, or give the stream another name"
+            )
+
+
+def _differences(old: object, new: object, key: str = "") -> list[str]:
+    """Where two identities differ, as `key: old -> new`."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            line
+            for name in sorted(old.keys() | new.keys())
+            for line in _differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+        ]
+    return [] if old == new else [f"{key}: {old!r} -> {new!r}"]
