@@ -40,6 +40,7 @@ class TwoTower(nn.Module):
 
     def __init__(self, config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> None:
         super().__init__()
+        self.dim = config.dim
         self.normalise = config.normalise
         self.pad_id = tokens.pad_id
         self.video = VIDEO_HEADS[config.video.name](input_dim, config.dim, config.video)
