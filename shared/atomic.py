@@ -41,6 +41,15 @@ def fsync_directory(path: Path) -> None:
     fsync_file(path)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, and make each new name durable. Raises OSError, StoppedEarly."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with disk_full_stops(path):
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            fsync_directory(folder.parent)
+
+
 def write_new_file(path: Path, data: bytes) -> None:
     """Write and fsync a file whose name nobody looks at yet."""
     with disk_full_stops(path), path.open("wb") as file:

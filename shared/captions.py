@@ -82,7 +82,7 @@ def read_caption_shard(store: Path, name: str) -> Iterator[KeptCaptions]:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
             for record, line in zip(index.videos, lines, strict=True):
                 yield _unpack(record, json.loads(line))
-    except (OSError, EOFError, ValueError, KeyError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
         raise DamageFound(f"{path} cannot be read: {error}; run `verify`, then `repair`") from None
 
 
@@ -97,14 +97,17 @@ def read_caption_index(store: Path, name: str) -> CaptionIndex:
 
 
 def _input_record(video: KeptCaptions) -> InputRecord:
-    tracks = tuple(CaptionTrackRecord(name=t.name, bytes=len(t.data), xxh3=hash_bytes(t.data)) for t in video.tracks)
     return InputRecord(
         id=video.video_id,
         split=video.split,
         attributes=video.attributes,
-        tracks=tracks,
+        tracks=_track_records(video.tracks),
         failure=video.failure,
     )
+
+
+def _track_records(tracks: Sequence[KeptTrack]) -> tuple[CaptionTrackRecord, ...]:
+    return tuple(CaptionTrackRecord(name=t.name, bytes=len(t.data), xxh3=hash_bytes(t.data)) for t in tracks)
 
 
 def _pack(videos: Sequence[KeptCaptions]) -> bytes:
@@ -128,6 +131,8 @@ def _unpack(record: InputRecord, line: dict[str, object]) -> KeptCaptions:
     if line["id"] != record.id or not isinstance(line["tracks"], list):
         raise ValueError(f"line of {line['id']!r} where the index says {record.id!r}")
     tracks = tuple(KeptTrack(t["name"], _track_bytes(t)) for t in line["tracks"])
+    if _track_records(tracks) != record.tracks:
+        raise ValueError(f"the tracks of {record.id!r} are not those that the index describes")
     return KeptCaptions(record.id, record.split, record.attributes, tracks, record.failure)
 
 

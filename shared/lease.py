@@ -1,7 +1,8 @@
 """One writer at a time.
 
 The lease is an advisory lock (flock) on `STORE/.lease`: the kernel drops it with its process, so a dead run never
-blocks the next one. The file's text names the holder for the message that the second run gets.
+blocks the next one. (A child that was forked without exec shares the lock: it must end, too.) The file's text names
+the holder for the message that the second run gets.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shared.atomic import disk_full_stops
 from shared.errors import StoreError
 
 
@@ -24,9 +26,10 @@ def writer_lease(store: Path) -> Iterator[None]:
     path = store / ".lease"
     descriptor = _lock(path)
     try:
-        os.ftruncate(descriptor, 0)
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "command": " ".join(sys.argv)}
-        os.write(descriptor, json.dumps(holder).encode())
+        with disk_full_stops(path):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, json.dumps(holder).encode())
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -35,7 +38,8 @@ def writer_lease(store: Path) -> Iterator[None]:
 
 def _lock(path: Path) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        with disk_full_stops(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,6 +6,7 @@ Streams: memory does not grow with the number of captions.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,8 +15,9 @@ import numpy as np
 
 from shared.atomic import disk_full_stops, fsync_file, write_new_file
 from shared.containers import NpyRowFile
+from shared.errors import RequestError
 from shared.fingerprint import canonical_json, fingerprint, hash_file
-from shared.schema import FileEntry, ManifestInfo, Name
+from shared.schema import SPLIT_NAME, FileEntry, ManifestInfo, Name
 from shared.shard_writer import FinishedFile
 
 PART_ROWS = 1_000_000
@@ -33,12 +35,13 @@ class ManifestSetWriter:
     """
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._tables: dict[str, CsvParts] = {}
-        self._tokens = NpyRowFile(directory / "tokens", (), np.dtype(np.int32))
-        self._offsets = NpyRowFile(directory / "offsets", (), np.dtype(np.int64))
-        self._offsets.append(np.zeros(1, np.int64))
+        with disk_full_stops(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            self._tokens = NpyRowFile(directory / "tokens", (), np.dtype(np.int32))
+            self._offsets = NpyRowFile(directory / "offsets", (), np.dtype(np.int64))
+            self._offsets.append(np.zeros(1, np.int64))
         self._token_count = 0
         self._caption_count = 0
         self._pending_captions = 0
@@ -66,8 +69,9 @@ class ManifestSetWriter:
             self._tables["captions"].write(row)
         lengths = np.array([len(ids) for ids in token_ids], np.int64)
         if len(lengths):
-            self._tokens.append(np.concatenate(token_ids).astype(np.int32))
-            self._offsets.append(self._token_count + np.cumsum(lengths))
+            with disk_full_stops(self._directory):
+                self._tokens.append(np.concatenate(token_ids).astype(np.int32))
+                self._offsets.append(self._token_count + np.cumsum(lengths))
         self._token_count += int(lengths.sum())
         self._caption_count += len(lengths)
         self._pending_captions += len(lengths)
@@ -83,7 +87,14 @@ class ManifestSetWriter:
         rows: int,
         candidates: Sequence[int],
     ) -> None:
-        """Add a window of the current video: seconds, rows relative to the video, set-wide caption numbers."""
+        """Add a window of the current video: seconds, rows relative to the video, set-wide caption numbers.
+
+        Raises RequestError for a split whose name cannot be part of a file name.
+        """
+        if not re.fullmatch(SPLIT_NAME, split):
+            raise RequestError(
+                f"split {split!r} of video {video_id!r} cannot name a file; expected letters, digits, _ and -"
+            )
         table = self._table(f"windows-{split}", WINDOW_COLUMNS)
         table.write((video_id, seconds(start), seconds(end), first_row, rows, " ".join(map(str, candidates))))
         self._splits[split] = self._splits.get(split, 0) + 1
@@ -116,7 +127,7 @@ class ManifestSetWriter:
         hashes = {file: hash_file(self._directory / file) for file in sorted([*parts, *(t.name for t in twins)])}
         info = ManifestInfo(
             name=name,
-            fingerprint=fingerprint({"files": hashes, "config": config, "tokenizer": tokenizer}),
+            fingerprint="",
             stream=stream,
             stream_fingerprint=stream_fingerprint,
             config=config,
@@ -127,6 +138,9 @@ class ManifestSetWriter:
             parts=dict(sorted(parts.items())),
             report=report,
         )
+        # Of everything the set says: its folder is named by it, and a folder's files are never replaced by others.
+        whole = fingerprint({"files": hashes, "manifest": info.model_dump(mode="json")})
+        info = info.model_copy(update={"fingerprint": whole})
         write_new_file(self._directory / "manifest.json", canonical_json(info.model_dump(mode="json")))
         hashes["manifest.json"] = hash_file(self._directory / "manifest.json")
         return info, tuple(self._finished(info, file, digest) for file, digest in sorted(hashes.items()))
@@ -167,8 +181,10 @@ class CsvParts:
     def _open_part(self) -> None:
         number = len(self._parts)
         self._path = self._directory / (f"{self._name}.csv" if number == 0 else f"{self._name}.{number:05d}.csv")
-        self._file = self._path.open("w", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file, lineterminator="\n")
+        with disk_full_stops(self._directory):
+            self._file = self._path.open("w", encoding="utf-8", newline="")
+        # Told CRLF, the csv module quotes fields with a lone CR, too, in every version of Python.
+        self._writer = csv.writer(_LineFeeds(self._file), lineterminator="\r\n")
         self._writer.writerow(self._columns)
         self._rows = 0
 
@@ -178,6 +194,16 @@ class CsvParts:
             self._file.close()
             fsync_file(self._path)
         self._parts.append((self._path, self._rows))
+
+
+class _LineFeeds:
+    """Ends the rows of a csv.writer, which come in one call each, with LF."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(row.removesuffix("\r\n") + "\n")
 
 
 def seconds(value: float) -> str:

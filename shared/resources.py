@@ -19,6 +19,8 @@ def resolve_resource(value: str) -> Path:
     if not value.startswith(_PREFIX):
         return Path(value).expanduser()
     package, _, rest = value.removeprefix(_PREFIX).partition("/")
+    if not package.isidentifier():
+        raise RequestError(f"{value!r} names no package; expected {_PREFIX}NAME/path/inside/it")
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         pip_name = package.replace("_", "-")

@@ -16,6 +16,9 @@ Kind = Literal["features", "frames"]
 Container = Literal["npy", "h5"]
 DType = Literal["float16", "float32", "uint8"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+# No dot: `windows-<split>.csv` must not read like a later part of another split.
+SPLIT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,99}$"
+SplitName = Annotated[str, StringConstraints(pattern=SPLIT_NAME)]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]*$")]
 Count = Annotated[int, Field(ge=0)]
 
@@ -104,6 +107,14 @@ class ShardIndex(Record):
             raise ValueError(f"the videos hold {row} rows, the shard {self.rows}")
         return self
 
+    @model_validator(mode="after")
+    def _a_video_stands_once(self) -> ShardIndex:
+        ids = [video.id for video in self.videos] + [record.id for record in self.failed]
+        if len(set(ids)) != len(ids):
+            twice = next(video_id for number, video_id in enumerate(ids) if video_id in ids[:number])
+            raise ValueError(f"video {twice!r} stands in the shard twice")
+        return self
+
 
 class ShardRef(Record):
     """A shard as the root knows it. `name` is its path without extension, below the stream's folder."""
@@ -161,7 +172,7 @@ class SetEntry(Record):
     fingerprint: Hex
     stream: Name
     stream_fingerprint: Hex
-    splits: dict[str, Count]
+    splits: dict[SplitName, Count]
 
 
 class Root(Record):
@@ -204,7 +215,7 @@ class ManifestInfo(Record):
     tokenizer: dict[str, Any]
     captions: Count
     tokens: Count
-    splits: dict[str, Count]
+    splits: dict[SplitName, Count]
     parts: dict[str, Count]
     report: dict[str, Any]
 

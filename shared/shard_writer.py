@@ -67,10 +67,12 @@ class ShardWriter:
     """
 
     def __init__(self, scratch: Path, stream: str, entry: StreamEntry, unit: str, number: int) -> None:
-        scratch.mkdir(parents=True, exist_ok=True)
+        with disk_full_stops(scratch):
+            scratch.mkdir(parents=True, exist_ok=True)
         self._stream, self._entry, self._unit, self._number = stream, entry, unit, number
         self._base = scratch / f"{stream}-{number:05d}-{unit}"
-        self._file = create_row_file(entry.container, self._base, entry.row_shape, entry.dtype)
+        with disk_full_stops(self._base):
+            self._file = create_row_file(entry.container, self._base, entry.row_shape, entry.dtype)
         self._rows = 0
         self._closed_rows = 0
         self._videos: list[VideoRecord] = []
@@ -110,6 +112,8 @@ class ShardWriter:
         rows = self._rows - self._closed_rows
         if rows == 0 or spans.shape != (rows, 2) or valid.shape != (rows,):
             raise ValueError(f"video {video_id!r}: {rows} rows, spans {spans.shape}, valid {valid.shape}")
+        if not np.isfinite(spans).all() or not (spans[:, 0] <= spans[:, 1]).all():
+            raise ValueError(f"video {video_id!r}: its spans are not finite or end before they start")
         start, step, length, end = _regular(spans)
         self._videos.append(
             VideoRecord(
@@ -121,11 +125,16 @@ class ShardWriter:
         self._valid.append(valid.astype(np.int32))
         self._closed_rows = self._rows
 
+    def drop_open_rows(self) -> None:
+        """Take back the rows of the current video: it failed, or is tried again from its start."""
+        if self._rows != self._closed_rows:
+            with disk_full_stops(self._base):
+                self._file.truncate(self._closed_rows)
+            self._rows = self._closed_rows
+
     def fail_video(self, video_id: str, failure: Failure, source: Source | None) -> None:
         """Take back the current video's rows and record why it has none."""
-        if self._rows != self._closed_rows:
-            self._file.truncate(self._closed_rows)
-            self._rows = self._closed_rows
+        self.drop_open_rows()
         self._failed.append(FailureRecord(id=video_id, source=source, **vars(failure)))
 
     def keep_failure(self, record: FailureRecord) -> None:
@@ -191,7 +200,9 @@ class ShardWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None:
-            for path in self._base.parent.glob(f"{self._base.name}*"):
+            with disk_full_stops(self._base):
+                self._file.discard()
+            for path in self._base.parent.glob(f"{self._base.name}.*"):
                 path.unlink()
 
 
@@ -220,7 +231,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 
 def _refuse_bad_rows(rows: np.ndarray) -> None:
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     bad = ~np.isfinite(flat).all(axis=1)
     if bad.any():
         raise BadRowsError(Failure("non_finite", "extract", f"{bad.sum()} of {len(rows)} rows are not finite"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.atomic import disk_full_stops, fsync_directory, move_into_place, replace_file
+from shared.atomic import disk_full_stops, fsync_directory, make_directory, replace_file
 from shared.errors import DamageFound, StoreError
 from shared.features import StreamReader
 from shared.fingerprint import is_sealed
@@ -22,8 +22,11 @@ from shared.schema import FORMAT, VERSION, ManifestInfo, Root, SetEntry, stream_
 from shared.shard_writer import FinishedFile
 
 ROOT = "store.json"
+# What a killed run can have left: only names that clipmill gives, so that a stranger's file is reported and kept.
 _OURS = re.compile(
-    r"^\d{5,}-[0-9a-f]{12}\.|^manifest\.json$|^(videos|captions|failures|windows-.*)(\.\d+)?\.csv$|^(tokens|offsets)\.npy$"
+    r"(features|frames)/[^/]+/\d{5,}-[0-9a-f]{12}\.(npy|h5|json|spans\.npy|valid\.npy)"
+    r"|captions/\d{5,}-[0-9a-f]{12}\.(json|jsonl\.gz)"
+    r"|manifests/[^/]+-[0-9a-f]{12}/(manifest\.json|[a-z]+(-[\w-]+)?(\.\d{5,})?\.csv|(tokens|offsets)\.npy)"
 )
 MANAGED = ("features", "frames", "captions", "manifests")
 
@@ -38,7 +41,7 @@ class Store:
         """The rows of one stream. Raises StoreError naming those that exist."""
         if name not in self.root.streams:
             raise StoreError(f"store {self.path} has no stream {name!r}; it has {_names(self.root.streams)}")
-        return StreamReader(self.path, name, self.root.streams[name])
+        return StreamReader(self.path, name, self.root.streams[name], self.root.files)
 
     def manifest_set(self, name: str) -> ManifestSet:
         """One manifest set. Raises StoreError when absent, or cut for a stream that has changed since."""
@@ -66,6 +69,8 @@ def open_store(path: Path | str) -> Store:
         raise StoreError(
             f"{path} is no store: it has no {ROOT}; make one with `python -m preprocess run CONFIG`"
         ) from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise StoreError(f"{path / ROOT} cannot be read: {error.strerror}; expected a file of this user's") from None
     return Store(path, parse_root(data, path / ROOT))
 
 
@@ -73,7 +78,7 @@ def parse_root(data: bytes, where: Path) -> Root:
     """`store.json` checked for format, version, schema and digest. Raises StoreError or DamageFound."""
     try:
         content = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamageFound(f"{where} is not JSON: {error}") from None
     if not isinstance(content, dict) or not is_sealed(content, data):
         raise DamageFound(f"{where} does not match its own digest: it was changed or damaged")
@@ -104,16 +109,17 @@ class StoreWriter:
         """Move finished files into the store and replace the root by one with `changes`.
 
         Readers see the store before or after, never between. Files that the new root no longer needs are deleted last.
+        Shards are put in the order of their names, so that the root does not tell in which order units were done.
         """
-        for file in files:
-            self._move(file)
-        root = self.root.model_copy(update=changes)
+        root = in_order(self.root.model_copy(update=changes))
         entries = self.root.files | {file.path: file.entry for file in files}
-        kept = {path: entry for path, entry in sorted(entries.items()) if _is_referenced(root, path)}
+        needed = _referenced_stems(root)
+        kept = {path: entry for path, entry in sorted(entries.items()) if _stem(path) in needed}
         root = Root.model_validate(root.model_copy(update={"files": kept}).model_dump())
+        self._move(files)
         replace_file(self.path / ROOT, root.to_bytes())
         self.root = root
-        for path in entries.keys() - kept.keys():
+        for path in sorted(entries.keys() - kept.keys()):
             (self.path / path).unlink(missing_ok=True)
         self._drop_empty_folders()
 
@@ -130,25 +136,31 @@ class StoreWriter:
 
     def remove_leftovers(self) -> list[str]:
         """Delete what a killed run left: its scratch files, and files it had moved before the root named them."""
-        removed = [
-            path for path in list_files(self.path) if path not in self.root.files and _OURS.match(Path(path).name)
-        ]
+        removed = [path for path in list_files(self.path) if path not in self.root.files and _OURS.fullmatch(path)]
         for path in removed:
             (self.path / path).unlink()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.remove_scratch()
         self._drop_empty_folders()
         return removed
 
-    def _move(self, file: FinishedFile) -> None:
-        target = self.path / file.path
-        if not target.parent.exists():
-            with disk_full_stops(target.parent):
-                target.parent.mkdir(parents=True)
-            for parent in target.parent.parents:
-                fsync_directory(parent)
-                if parent == self.path:
-                    break
-        move_into_place(file.scratch, target)
+    def remove_scratch(self) -> None:
+        """Delete unfinished work: the lease is ours, so nobody is doing it any more."""
+        (self.path / f".{ROOT}.tmp").unlink(missing_ok=True)
+        if self.scratch.exists():
+            shutil.rmtree(self.scratch)
+
+    def _move(self, files: Sequence[FinishedFile]) -> None:
+        """Rename, then fsync each folder once, those above too: a killed run may have made them and got no further."""
+        folders = set()
+        for file in files:
+            target = self.path / file.path
+            with disk_full_stops(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.scratch.replace(target)
+            folders |= {folder for folder in target.parents if folder.is_relative_to(self.path)}
+        for folder in sorted(folders, reverse=True):
+            with disk_full_stops(folder):
+                fsync_directory(folder)
 
     def _drop_empty_folders(self) -> None:
         for top in MANAGED:
@@ -161,23 +173,28 @@ class StoreWriter:
 def open_writer(path: Path | str) -> Iterator[StoreWriter]:
     """Hold a store's lease and change it; makes an empty store where there is none.
 
-    Raises StoreError when another process is writing, or when `path` is a folder with other things in it.
+    Raises StoreError when another process is writing, or when `path` is a folder with other things in it: also with the
+    files of a store that has lost its root, which a new root would orphan.
     """
     path = Path(path)
-    with disk_full_stops(path):
-        path.mkdir(parents=True, exist_ok=True)
+    try:
+        make_directory(path)
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise StoreError(f"{path} cannot be a store: {error.strerror}; give an empty or new folder") from None
     with writer_lease(path):
         if not (path / ROOT).exists():
             strangers = sorted(
-                p.name for p in path.iterdir() if p.name not in {".lease", ".tmp", f".{ROOT}.tmp", *MANAGED}
+                p.name for p in path.iterdir() if p.name not in {".lease", ".tmp", ".cache", f".{ROOT}.tmp"}
             )
             if strangers:
                 raise StoreError(
                     f"{path} is no store and not empty (it holds {strangers[0]!r}): give an empty or new folder"
                 )
             replace_file(path / ROOT, Root().to_bytes())
-        yield StoreWriter(path, open_store(path).root)
-        shutil.rmtree(path / ".tmp", ignore_errors=True)
+        writer = StoreWriter(path, open_store(path).root)
+        writer.remove_scratch()
+        yield writer
+        writer.remove_scratch()
 
 
 def list_files(path: Path) -> list[str]:
@@ -186,19 +203,33 @@ def list_files(path: Path) -> list[str]:
     return sorted(file.relative_to(path).as_posix() for file in found)
 
 
-def _is_referenced(root: Root, path: str) -> bool:
-    top, _, rest = path.partition("/")
-    if top == "manifests":
-        return any(path.startswith(f"{entry.path}/") for entry in root.sets.values())
-    name = rest.rpartition("/")[2].partition(".")[0]
-    if top == "captions":
-        return any(name == ref.name for ref in root.captions)
-    folder = path.rpartition("/")[0]
-    return any(
-        folder == stream_folder(entry.kind, stream) and any(name == ref.name for ref in entry.shards)
+def in_order(root: Root) -> Root:
+    """The same root with the shards of every stream, and those of the captions, sorted by name."""
+    streams = {
+        field: {
+            name: entry.model_copy(update={"shards": tuple(sorted(entry.shards, key=lambda ref: ref.name))})
+            for name, entry in entries.items()
+        }
+        for field, entries in (("streams", root.streams), ("pending", root.pending))
+    }
+    captions = tuple(sorted(root.captions, key=lambda ref: ref.name))
+    return root.model_copy(update={**streams, "captions": captions})
+
+
+def _referenced_stems(root: Root) -> set[str]:
+    """What the streams, captions and sets of a root stand on: shards without their extensions, folders of sets."""
+    shards = {
+        f"{stream_folder(entry.kind, name)}/{ref.name}"
         for streams in (root.streams, root.pending)
-        for stream, entry in streams.items()
-    )
+        for name, entry in streams.items()
+        for ref in entry.shards
+    }
+    return shards | {f"captions/{ref.name}" for ref in root.captions} | {entry.path for entry in root.sets.values()}
+
+
+def _stem(path: str) -> str:
+    folder, _, file = path.rpartition("/")
+    return folder if folder.startswith("manifests/") else f"{folder}/{file.partition('.')[0]}"
 
 
 def _names(items: dict[str, Any]) -> str:

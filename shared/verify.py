@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from shared.captions import read_caption_shard
-from shared.containers import map_rows
+from shared.containers import map_array, map_rows
 from shared.errors import DamageFound
 from shared.features import StreamReader, read_shard_index
 from shared.fingerprint import hash_file, is_sealed
 from shared.manifest_set import ManifestSet
 from shared.manifest_writer import CAPTION_COLUMNS
-from shared.schema import FileEntry, Root, StreamEntry, stream_folder
-from shared.shard_writer import block_digests, checksum_rows
+from shared.schema import Checksums, FileEntry, Root, ShardIndex, StreamEntry, stream_folder
+from shared.shard_writer import block_digests
 from shared.store import ROOT, Store, list_files, open_store
 
 # Digits of a 64-bit checksum in hex.
@@ -130,6 +130,14 @@ def _unnamed(root: Root) -> Iterator[Damage]:
                 for suffix in (stream.container, "json"):
                     if f"{folder}/{ref.name}.{suffix}" not in root.files:
                         yield Damage(ROOT, f"names shard {ref.name} of {name!r} but not its file .{suffix}")
+    for caption_ref in root.captions:
+        for suffix in ("json", "jsonl.gz"):
+            if f"captions/{caption_ref.name}.{suffix}" not in root.files:
+                yield Damage(ROOT, f"names captions {caption_ref.name} but not their file .{suffix}")
+    for name, entry in root.sets.items():
+        for file in ("manifest.json", "tokens.npy", "offsets.npy"):
+            if f"{entry.path}/{file}" not in root.files:
+                yield Damage(ROOT, f"names set {name!r} but not its file {file}")
 
 
 def _stream_disagreements(
@@ -151,22 +159,33 @@ def _stream_disagreements(
             yield Damage(f"{path}.json", "belongs to another configuration or unit than the root says")
         if (index.rows, len(index.videos), len(index.failed)) != (ref.rows, ref.videos, ref.failed):
             yield Damage(f"{path}.json", "counts other rows or videos than the root says")
-        if checksum_rows(rows) != index.checksums:
-            yield Damage(
-                f"{path}.{index.container}",
-                f"block checksums differ in blocks {_bad_blocks(rows, index.checksums.xxh3_64)}",
-            )
+        bad = _bad_blocks(rows, index.checksums)
+        if bad:
+            yield Damage(f"{path}.{index.container}", f"block checksums differ in blocks {bad}")
+        yield from _side_disagreements(folder / ref.name, path, index)
         for video_id in [video.id for video in index.videos] + [record.id for record in index.failed]:
             if video_id in seen:
                 yield Damage(f"{path}.json", f"video {video_id!r} is in shard {seen[video_id]} too")
             seen[video_id] = ref.name
 
 
-def _bad_blocks(rows: np.ndarray, expected: str) -> list[int]:
-    block_rows = checksum_rows(rows[:0]).block_rows
-    blocks = range(len(expected) // _DIGEST)
-    found = block_digests(rows, block_rows, blocks)
-    return [b for b in blocks if found[b] != expected[b * _DIGEST : (b + 1) * _DIGEST]]
+def _side_disagreements(base: Path, path: str, index: ShardIndex) -> Iterator[Damage]:
+    for present, suffix, dtype, shape in (
+        (index.spans, ".spans.npy", np.dtype(np.float64), (index.rows, 2)),
+        (index.valid, ".valid.npy", np.dtype(np.int32), (index.rows,)),
+    ):
+        if present:
+            try:
+                map_array(base.with_name(base.name + suffix), dtype, shape)
+            except DamageFound as error:
+                yield Damage(f"{path}{suffix}", str(error))
+
+
+def _bad_blocks(rows: np.ndarray, checksums: Checksums) -> list[int]:
+    """The numbers of the blocks of rows whose checksum is another one, or is not there."""
+    blocks = range(-(-len(rows) // checksums.block_rows))
+    found = block_digests(rows, checksums.block_rows, blocks)
+    return [b for b in blocks if found[b] != checksums.xxh3_64[b * _DIGEST : (b + 1) * _DIGEST]]
 
 
 def _set_disagreements(store: Store, manifest: ManifestSet, whole_streams: set[str]) -> Iterator[Damage]:
@@ -190,6 +209,8 @@ def _twin_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:
         if row["token_ids"] != " ".join(map(str, manifest.caption_tokens(number - 1).tolist())):
             yield Damage(f"{folder}/tokens.npy", f"caption {number - 1} has other token ids than captions.csv")
             return
+    if not 0 == manifest.token_offsets[0] <= manifest.token_offsets[-1] == manifest.info.tokens:
+        yield Damage(f"{folder}/offsets.npy", "does not begin at 0 and end at the number of tokens")
     if number != manifest.info.captions:
         yield Damage(
             f"{folder}/captions.csv", f"holds {number} captions or more, manifest.json says {manifest.info.captions}"
@@ -202,6 +223,12 @@ def _part_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:
             found = sum(1 for _ in csv.reader(lines)) - 1
         if found != rows:
             yield Damage(f"{folder}/{file}", f"holds {found} rows, manifest.json says {rows}")
+    for split, windows in manifest.info.splits.items():
+        found = sum(manifest.info.parts[file] for file in manifest.info.part_files(f"windows-{split}"))
+        if found != windows:
+            yield Damage(
+                f"{folder}/manifest.json", f"says {windows} windows of split {split!r}, its parts hold {found}"
+            )
 
 
 def _window_disagreements(manifest: ManifestSet, stream: StreamReader, folder: str) -> Iterator[Damage]:
@@ -209,11 +236,13 @@ def _window_disagreements(manifest: ManifestSet, stream: StreamReader, folder: s
     if len(set(ids)) != len(ids):
         yield Damage(f"{folder}/videos.csv", "names a video twice")
         return
-    rows_V = stream.rows_per_video[stream.index_of(ids)] if ids else np.empty(0, np.int64)
+    number_V = stream.index_of(ids)
+    # One more entry, which -1 picks: a video that the stream does not have has no rows.
+    rows_V = np.append(stream.rows_per_video, 0)[number_V]
     for split in manifest.splits:
         windows = manifest.windows(split)
         ends_W = windows.first_row_W + windows.rows_W
-        if (ends_W > rows_V[windows.video_W]).any() or (windows.rows_W < 1).any():
+        if ((ends_W > rows_V[windows.video_W]) | (windows.first_row_W < 0) | (windows.rows_W < 1)).any():
             yield Damage(f"{folder}/windows-{split}.csv", "a window has rows that its video does not have")
         if (
             len(windows.candidates)
