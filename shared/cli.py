@@ -9,10 +9,22 @@ import typer
 
 from shared.errors import ClipmillError, StoppedEarly
 
+# Typer catches Ctrl-C itself and exits with this.
+_TYPER_INTERRUPTED = 130
+
 
 def run_app(app: typer.Typer) -> None:
     """Run a typer application; a ClipmillError ends the process with its message on stderr and its exit code."""
-    sys.exit(guarded(lambda: app(standalone_mode=True)))
+    try:
+        sys.exit(guarded(lambda: app(standalone_mode=True)))
+    except SystemExit as ended:
+        if ended.code != _TYPER_INTERRUPTED:
+            raise
+        sys.exit(guarded(_interrupted))
+
+
+def _interrupted() -> None:
+    raise StoppedEarly("interrupted; run the same command again to go on")
 
 
 def guarded(action: Callable[[], object]) -> int:
@@ -23,7 +35,5 @@ def guarded(action: Callable[[], object]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        stopped = StoppedEarly("interrupted; run the same command again to go on")
-        print(f"error: {stopped}", file=sys.stderr)
-        return stopped.exit_code
+        return guarded(_interrupted)
     return 0
