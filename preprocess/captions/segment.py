@@ -1,7 +1,7 @@
 """Cut a cleaned track anew: by cue (as it is), by sentence, by pause, or by a maximum number of words.
 
-All but `cue` join the text over cue borders and cut it between words. A word's time is the one the track gives; where it
-gives none, the word is placed in its cue by the share of the letters before it.
+All but `cue` join the text over cue borders and cut it between words. A word's time is the one the track gives; where
+it gives none, the word is placed in its cue by the share of the letters before it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Piece:
 
 
 def segment(captions: Sequence[Caption], config: SegmentConfig) -> tuple[Caption, ...]:
-    """The same words in the same order, cut as `config` says. Times stay within those of the captions they come from."""
+    """The same words in the same order, cut as `config` says. Times stay within those of the captions they are from."""
     if config.by == "cue":
         return tuple(captions)
     ends_here = _ENDS[config.by]
@@ -58,7 +58,9 @@ def segment(captions: Sequence[Caption], config: SegmentConfig) -> tuple[Caption
     return tuple(segments)
 
 
-def _must_cut(current: list[_Piece], following: _Piece, config: SegmentConfig, ends_here: Callable[[str], bool]) -> bool:
+def _must_cut(
+    current: list[_Piece], following: _Piece, config: SegmentConfig, ends_here: Callable[[str], bool]
+) -> bool:
     last = current[-1]
     if len(current) >= config.max_words or following.start < last.start:
         return True
@@ -82,7 +84,7 @@ def _pieces(caption: Caption) -> list[_Piece]:
     starts = _starts(caption, words)
     pieces: list[_Piece] = []
     for at, word in enumerate(words):
-        # A word lasts until the next one, unless the track times words and leaves a gap: then as long as it takes to say.
+        # A word lasts until the next one, or as long as it takes to say where timed words leave a gap.
         end = starts[at + 1] if at + 1 < len(words) else max(starts[at], caption.end)
         if at + 1 < len(words) and word.start is not None and words[at + 1].start is not None:
             end = min(end, starts[at] + _spoken_seconds(word.text))
@@ -97,7 +99,7 @@ def _spoken_seconds(word: str) -> float:
 
 
 def _starts(caption: Caption, words: Sequence[Word]) -> list[float]:
-    """A start for every word, never falling: known times as they are, the others in between by their share of letters."""
+    """A start for every word, never falling: known times as they are, others in between by their share of letters."""
     length = max(1, len(caption.text))
     anchors = [(word.offset, word.start) for word in words if word.start is not None]
     starts: list[float] = []

@@ -17,10 +17,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 class SplitConfig(Config):
     """fractions: share of each split for videos whose input gives none. given: whether the input's own splits count.
 
-    key: another key deals the videos anew. exclude: a text file of video ids, one a line (an evaluation set, say), or null.
+    key: another key deals the videos anew. exclude: a text file of video ids, one a line (an evaluation set), or null.
     """
 
-    fractions: dict[str, float] = {"train": 0.9, "val": 0.05, "test": 0.05}
+    fractions: dict[str, float] = Field(default={"train": 0.9, "val": 0.05, "test": 0.05})
     given: bool = True
     key: int = Field(default=0, ge=0, lt=2**64)
     exclude: Path | None = None
@@ -42,17 +42,17 @@ def is_split_name(name: str) -> bool:
 
 
 def split_of(video_id: str, given: str | None, config: SplitConfig) -> str:
-    """The video's split: a pure function of its id, what its input says and the config, whatever other videos there are."""
+    """The video's split: a pure function of its id, what its input says and the config, whatever others there are."""
     if config.given and given:
         return given
     digest = hashlib.blake2b(video_id.encode(), digest_size=8, key=config.key.to_bytes(8, "little")).digest()
     draw = int.from_bytes(digest, "little") / 2**64
     reached = 0.0
-    for name, share in config.fractions.items():
+    for name, share in sorted(config.fractions.items()):
         reached += share
         if draw < reached:
             return name
-    return next(name for name, share in reversed(config.fractions.items()) if share > 0)
+    return next(name for name, share in sorted(config.fractions.items(), reverse=True) if share > 0)
 
 
 def read_exclusions(path: Path | None) -> frozenset[str]:

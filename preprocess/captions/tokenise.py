@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import numpy as np
 from pydantic import Field
 
 from preprocess.captions.tokenise_hf import load_hugging_face
@@ -68,12 +67,7 @@ class TokenRates:
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Raises EnvironmentLacking when it is not here, RequestError when it does not fit, InputFileError for a bad file."""
+    """Raises EnvironmentLacking when it is not here, RequestError when it does not fit, InputFileError if unreadable."""
     if config.kind == "words":
         return load_word_list(config.name, config.max_length)
     return load_hugging_face(config.name, config.max_length, config.pad_token)
-
-
-def join_ids(ids: Sequence[np.ndarray]) -> np.ndarray:
-    """int32 ids of several captions in a row."""
-    return np.concatenate(ids).astype(np.int32) if ids else np.empty(0, np.int32)

@@ -102,8 +102,8 @@ def align(captions: Sequence[Caption], row_spans: np.ndarray, duration: float, c
 def rows_of(bounds_W2: np.ndarray, row_spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First row and number of rows of each window, both int64 (W,).
 
-    A row belongs to a window when its own centre lies in it. A window shorter than the rows' step may hold no centre: it
-    then gets the one row that covers its centre, the row with the nearest centre if several do; none if none does.
+    A row belongs to a window when its own centre lies in it. A window shorter than the rows' step may hold no centre:
+    it then gets the one row that covers its centre, the one with the nearest centre if several do; none if none does.
     """
     centre_R = row_spans.mean(axis=1)
     if np.any(np.diff(centre_R) < 0):
@@ -160,12 +160,14 @@ def _fixed(times: _Times, duration: float, config: WindowConfig) -> tuple[np.nda
         starts.append(duration - length)
     bounds_W2 = np.array([(start, min(start + length, duration)) for start in starts])
     order_N = np.argsort(times.start_N, kind="stable")
-    # No caption that starts after a window, nor one that starts more than the longest caption before it, can overlap it.
+    # Only captions that start inside a window, or before it by less than the longest caption, can overlap it.
     longest = float((times.end_N - times.start_N).max())
     low_W = np.searchsorted(times.start_N[order_N], bounds_W2[:, 0] - longest, side="left")
     high_W = np.searchsorted(times.start_N[order_N], bounds_W2[:, 1], side="left")
     near = [order_N[low:high] for low, high in zip(low_W, high_W, strict=True)]
-    return bounds_W2, [_overlapping(times, *bounds, some, config) for bounds, some in zip(bounds_W2, near, strict=True)]
+    return bounds_W2, [
+        _overlapping(times, start, end, some, config) for (start, end), some in zip(bounds_W2, near, strict=True)
+    ]
 
 
 def _overlapping(times: _Times, start: float, end: float, some_M: np.ndarray, config: WindowConfig) -> np.ndarray:
