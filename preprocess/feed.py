@@ -60,10 +60,10 @@ def decode_events(order: DecodeOrder) -> Iterator[Event]:
         return
     try:
         yield _identify(order.path)
-        video = open_video(order.path, order.samplings, order.options, order.short_side)
-        yield Opened(tuple(video.grids))
-        yield from video
-        yield Ended(video.info)
+        with open_video(order.path, order.samplings, order.options, order.short_side) as video:
+            yield Opened(tuple(video.grids))
+            yield from video
+            yield Ended(video.info)
     except DecodeFailure as error:
         yield error.failure
 
