@@ -123,8 +123,7 @@ class TrainStep:
 def _wrap(model: TwoTower, world: World) -> nn.Module:
     if world.size == 1:
         return model
-    # No buffer changes in training (there is no batch norm), so none needs to travel at every forward.
-    return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+    return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def _suspects(embeddings: Embeddings, video_ids_B: torch.Tensor) -> list[int]:

@@ -1,0 +1,138 @@
+"""One rank of test_step_equality: takes train's own step on its part of given global batches and saves what came out.
+
+Run plainly for one process, or by torchrun for several:  step_worker.py CASES.json TINY_BERT_FOLDER OUTPUT_FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from pydantic import BaseModel
+
+import train.step
+from train.batch import Batch
+from train.distributed import World, distributed_world, gather_plain
+from train.losses import LossConfig, build_loss
+from train.model import ModelConfig, TokenSpec, build_model
+from train.optim import OptimConfig, build_optimizer
+
+CLIPS, ROWS, CHANNELS, CANDIDATES, TOKENS, VOCABULARY = 12, 5, 6, 4, 7, 40
+STEPS = 3
+
+
+class Case(BaseModel):
+    model: ModelConfig
+    loss: LossConfig
+    optim: OptimConfig
+    fault: str | None = None
+
+
+def main() -> None:
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+    cases, bert, output = json.loads(Path(sys.argv[1]).read_text()), sys.argv[2], Path(sys.argv[3])
+    with distributed_world("cpu", timeout_s=60) as world:
+        results = {}
+        for name, text in cases.items():
+            results[name] = run_case(Case.model_validate_json(text.replace("TINY_BERT", bert)), world)
+        torch.save(results, output / f"world{world.size}-rank{world.rank}.pt")
+
+
+def run_case(case: Case, world: World) -> dict[str, Any]:
+    torch.manual_seed(7)
+    tokens = TokenSpec(vocab_size=VOCABULARY, pad_id=0, max_tokens=TOKENS)
+    model = build_model(case.model, input_dim=CHANNELS, tokens=tokens).double()
+    optimizer = build_optimizer(model, case.optim)
+    train.step.gather_rows = FAULTY_GATHERS.get(case.fault or "", GOOD_GATHER)
+    step = train.step.TrainStep(
+        model, optimizer, build_loss(case.loss), world, factor=lambda index: 1 / (index + 1), clip=case.optim.clip
+    )
+    if case.fault == "temperature counted per rank":
+        model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
+    records = []
+    for index in range(STEPS):
+        result = step(local_part(global_batch(index), world), index)
+        gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        records.append({"result": vars(result), "gradients": gradients})
+    return {"steps": records, "weights": model.state_dict()}
+
+
+def global_batch(index: int) -> Batch:
+    """Ragged: rows differ, bags differ (one is empty, the first third has at most two), two clips share a video."""
+    draw = torch.Generator().manual_seed(100 + index)
+    bags = torch.randint(0, CANDIDATES + 1, (CLIPS,), generator=draw)
+    bags[: CLIPS // 3] = bags[: CLIPS // 3].clamp(max=2)
+    bags[1], bags[-1] = 0, CANDIDATES
+    rows = torch.randint(1, ROWS + 1, (CLIPS,), generator=draw)
+    words = torch.randint(1, TOKENS + 1, (CLIPS, CANDIDATES), generator=draw)
+    tokens = torch.randint(1, VOCABULARY, (CLIPS, CANDIDATES, TOKENS), generator=draw)
+    ids = torch.arange(CLIPS) + 50
+    ids[CLIPS - 2] = ids[0]
+    return Batch(
+        video_BTD=torch.randn(CLIPS, ROWS, CHANNELS, generator=draw, dtype=torch.float64),
+        video_mask_BT=torch.arange(ROWS) < rows[:, None],
+        tokens_BKL=torch.where(torch.arange(TOKENS) < words[..., None], tokens, 0),
+        caption_mask_BK=torch.arange(CANDIDATES) < bags[:, None],
+        video_ids_B=ids,
+    )
+
+
+def local_part(whole: Batch, world: World) -> Batch:
+    """This rank's contiguous clips, no wider than its own widest bag, as a collate function would cut it."""
+    size = CLIPS // world.size
+    own = slice(world.rank * size, (world.rank + 1) * size)
+    widest = int(whole.caption_mask_BK[own].sum(1).max())
+    return Batch(
+        whole.video_BTD[own],
+        whole.video_mask_BT[own],
+        whole.tokens_BKL[own, :widest],
+        whole.caption_mask_BK[own, :widest],
+        whole.video_ids_B[own],
+    )
+
+
+def gather_with_own_gradient_only(x: torch.Tensor, world: World) -> torch.Tensor:
+    """Planted: others' rows are constants; only the own rows, put back in place, carry a gradient."""
+    parts = list(gather_plain(x, world).split(x.shape[0]))
+    parts[world.rank] = x
+    return torch.cat(parts)
+
+
+def gather_without_gradient(x: torch.Tensor, world: World) -> torch.Tensor:
+    """Planted: nothing carries a gradient. The zero keeps the graph alive, or DDP would report it by itself."""
+    return gather_plain(x, world) + 0 * x.sum()
+
+
+class _SliceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, world: World) -> torch.Tensor:
+        ctx.own = slice(world.rank * x.shape[0], (world.rank + 1) * x.shape[0])
+        parts = [torch.empty_like(x) for _ in range(world.size)]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grads[0][ctx.own], None
+
+
+def gather_slicing_backward(x: torch.Tensor, world: World) -> torch.Tensor:
+    """Planted: no reduce in the backward, so the towers get 1/W of their gradient."""
+    return _SliceOnly.apply(x, world) if world.size > 1 else x
+
+
+GOOD_GATHER = train.step.gather_rows
+FAULTY_GATHERS = {
+    "gather without gradient": gather_without_gradient,
+    "gather with own gradient only": gather_with_own_gradient_only,
+    "gather backward only slices": gather_slicing_backward,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Any number of ranks takes the same step as one process: loss, every gradient, every weight, in float64 to 1e-9.
+
+It drives train's own step (towers, DDP, gather, loss, clipping, SGD with momentum, learned temperature) in real gloo
+processes. The planted faults are the common ones of public trainers; each must be caught.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("step_worker.py")
+TOLERANCE = 1e-9
+WORDS = {"name": "words", "word_dim": 5, "hidden": 11}
+BERT = {"name": "bert", "weights": "TINY_BERT"}
+
+
+def case(video: dict, text: dict, loss: dict | None = None, fault: str | None = None, **optim: Any) -> str:
+    return json.dumps(
+        {
+            "model": {"dim": 8, "video": video, "text": text, "temperature": {"value": 0.2, "learned": True}},
+            "loss": loss or {"name": "mil_nce"},
+            "optim": {"name": "sgd", "lr": 0.05, "clip": 0.3, **optim},
+            "fault": fault,
+        }
+    )
+
+
+CASES = {
+    f"{head}-{text['name']}": case({"name": head}, text)
+    for head in ("mean", "max", "attention")
+    for text in (WORDS, BERT)
+} | {
+    "deep-head-frozen-bert": case(
+        {"name": "attention", "hidden": 9, "layer_norm": True}, {**BERT, "frozen": True}, clip=None
+    ),
+    "positives-twice": case({"name": "mean"}, WORDS, {"name": "mil_nce", "positives": "twice"}),
+    "same-video-counts": case({"name": "mean"}, WORDS, {"name": "mil_nce", "mask_same_video": False}),
+    "info-nce": case({"name": "mean"}, WORDS, {"name": "info_nce"}),
+    "adamw-groups": case({"name": "mean"}, WORDS, name="adamw", lr=0.01, groups=[{"pattern": "text.*", "scale": 0.1}]),
+}
+FAULTS = [
+    "gather without gradient",
+    "gather with own gradient only",
+    "gather backward only slices",
+    "temperature counted per rank",
+]
+PLANTED = {f"planted: {fault}": case({"name": "mean"}, WORDS, fault=fault) for fault in FAULTS}
+
+
+@pytest.fixture(scope="module")
+def run_world(tmp_path_factory):
+    """World size -> what each rank saved, each world run once, even if it fails."""
+    folder = tmp_path_factory.mktemp("equality")
+    (folder / "cases.json").write_text(json.dumps(CASES | PLANTED))
+    save_tiny_bert(folder / "bert")
+    stderr: dict[int, str] = {}
+
+    def run(size: int) -> list[dict[str, Any]]:
+        if size not in stderr:
+            stderr[size] = launch(size, folder)
+        files = [folder / f"world{size}-rank{rank}.pt" for rank in range(size)]
+        assert all(file.exists() for file in files), stderr[size]
+        return [torch.load(file, weights_only=True) for file in files]
+
+    return run
+
+
+def save_tiny_bert(folder: Path) -> None:
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=40,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    BertModel(config).save_pretrained(folder)
+
+
+def launch(size: int, folder: Path) -> str:
+    """The end of what the ranks wrote to stderr."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    command = [sys.executable, *(torchrun if size > 1 else []), str(WORKER)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    arguments = [str(folder / "cases.json"), str(folder / "bert"), str(folder)]
+    ended = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=280)
+    return f"exit {ended.returncode}: {ended.stderr[-9000:]}"
+
+
+def assert_same_training(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    for index, (ours, theirs) in enumerate(zip(actual["steps"], expected["steps"], strict=True)):
+        for key, value in theirs["result"].items():
+            assert ours["result"][key] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), (index, key)
+        assert_same_tensors(ours["gradients"], theirs["gradients"], f"step {index}, gradient of")
+    assert_same_tensors(actual["weights"], expected["weights"], "weights of")
+
+
+def assert_same_tensors(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert value.dtype in (torch.float64, torch.int64)
+        torch.testing.assert_close(
+            actual[name], value, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda text, name=name: f"{what} {name}: {text}"
+        )
+
+
+WORLDS = [2, pytest.param(3, marks=pytest.mark.full), pytest.param(4, marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("size", WORLDS)
+@pytest.mark.parametrize("name", CASES)
+def test_every_rank_takes_the_step_of_one_process(run_world, name, size):
+    [alone] = run_world(1)
+    for rank in run_world(size):
+        assert_same_training(rank[name], alone[name])
+
+
+@pytest.mark.parametrize("size", WORLDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_check_catches_a_planted_fault(run_world, fault, size):
+    [alone] = run_world(1)
+    for rank in run_world(size):
+        with pytest.raises(AssertionError):
+            assert_same_training(rank[f"planted: {fault}"], alone["mean-words"])
+
+
+def test_every_trainable_parameter_has_a_gradient_and_the_temperature_moves(run_world):
+    [alone] = run_world(1)
+    for name in CASES:
+        first, weights = alone[name]["steps"][0], alone[name]["weights"]
+        expected = {key for key in weights if not (key.startswith("text.encoder") and "frozen" in name)}
+        assert set(first["gradients"]) == expected
+        assert all(gradient.any() for key, gradient in first["gradients"].items() if not silent(key))
+        assert first["gradients"]["temperature.log_value"].abs() > 1e-6
+
+
+def silent(key: str) -> bool:
+    """A key's bias shifts all scores of a softmax alike, so its gradient is exactly zero or rounding."""
+    return key.endswith("key.bias")
+
+
+def test_clipping_was_active_so_that_constant_factors_would_show(run_world):
+    [alone] = run_world(1)
+    assert alone["mean-words"]["steps"][0]["result"]["grad_norm"] > 0.3
