@@ -52,14 +52,14 @@ def create_row_file(container: Container, path: Path, row_shape: tuple[int, ...]
 
 
 class NpyRowFile:
-    """NumPy format 1.0 (numpy.lib.format), its header padded to 128 bytes so that the row count can be set last."""
+    """A `.npy` whose header is written again, with the number of rows, at the end."""
 
     def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._path = path.with_name(path.name + ".npy")
         self._row_shape = row_shape
         self._dtype = dtype
         self._rows = 0
-        header = _npy_header((0, *row_shape), dtype)
+        header = npy_header((0, *row_shape), dtype)
         self._file = self._path.open("wb")
         self._file.write(header)
 
@@ -75,7 +75,7 @@ class NpyRowFile:
 
     def finish(self) -> Path:
         self._file.seek(0)
-        self._file.write(_npy_header((self._rows, *self._row_shape), self._dtype))
+        self._file.write(npy_header((self._rows, *self._row_shape), self._dtype))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -134,31 +134,29 @@ def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DT
     dtype or size disagree: reading past the end of a shortened mapping would kill the process.
     """
     expected = np.dtype(dtype)
-    offset = {"npy": _npy_offset, "h5": _hdf5_offset}[container](path, shape, expected)
-    need = math.prod(shape) * expected.itemsize
-    if need == 0:
-        return np.empty(shape, expected)
-    have = path.stat().st_size - offset
-    if have < need:
-        raise DamageFound(
-            f"{path} holds {have} bytes of rows, expected {need}: the file was cut; run `verify`, then `repair`"
-        )
-    mapped = np.memmap(path, expected, "r", offset, shape)
-    return np.asarray(mapped)  # the plain view: np.memmap's own indexing costs three times as much
+    if container == "npy":
+        return map_array(path, expected, shape)
+    return _map(path, _hdf5_offset(path, shape, expected), shape, expected)
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Map a `.npy` file beside the rows (spans, valid counts, token ids) read-only. Raises DamageFound naming it."""
+    """Map a `.npy` file of the store read-only. Raises DamageFound naming it when it is not what is expected.
+
+    Its 128 bytes of header are known beforehand, so they are compared and not parsed: a flipped bit in their length
+    would shift every value, and NumPy's parser raises half a dozen kinds of errors.
+    """
     try:
-        array: np.ndarray = np.load(path, mmap_mode="r" if 0 not in shape else None, allow_pickle=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
-    if array.dtype != dtype or array.shape != shape:
-        raise DamageFound(f"{path} holds {array.dtype}{array.shape}, expected {dtype}{shape}; run `verify`")
-    return np.asarray(array)
+        with path.open("rb") as file:
+            header = file.read(_NPY_HEADER_BYTES)
+    except OSError as error:
+        raise DamageFound(f"{path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
+    if header != npy_header(shape, dtype):
+        raise DamageFound(f"{path} does not have the npy header of {dtype}{shape}; run `verify`, then `repair`")
+    return _map(path, _NPY_HEADER_BYTES, shape, dtype)
 
 
-def _npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """The 128 bytes before the values: NumPy format 1.0 (numpy.lib.format) with room for a shape that is set last."""
     text = f"{{'descr': {npy_format.dtype_to_descr(dtype)!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     room = _NPY_HEADER_BYTES - len(npy_format.MAGIC_PREFIX) - 2 - 2
     if len(text) >= room:
@@ -167,20 +165,17 @@ def _npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     return npy_format.magic(1, 0) + struct.pack("<H", len(header)) + header
 
 
-def _npy_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
-    try:
-        with path.open("rb") as file:
-            version = npy_format.read_magic(file)
-            if version != (1, 0):
-                raise DamageFound(f"{path} is npy version {version}, expected (1, 0)")
-            found_shape, fortran, found_dtype = npy_format.read_array_header_1_0(file)
-            offset = file.tell()
-    except (ValueError, TypeError) as error:
-        raise DamageFound(f"{path} has no valid npy header: {error}") from None
-    _expect_rows(path, found_shape, found_dtype, shape, dtype)
-    if fortran:
-        raise DamageFound(f"{path} is in Fortran order, expected C order")
-    return offset
+def _map(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    need = math.prod(shape) * dtype.itemsize
+    if need == 0:
+        return np.empty(shape, dtype)
+    have = path.stat().st_size - offset
+    if have < need:
+        raise DamageFound(
+            f"{path} holds {have} bytes of rows, expected {need}: the file was cut; run `verify`, then `repair`"
+        )
+    mapped = np.memmap(path, dtype, "r", offset, shape)
+    return np.asarray(mapped)  # the plain view: np.memmap's own indexing costs three times as much
 
 
 def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
@@ -189,17 +184,11 @@ def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
             dataset = file[DATASET]
             if not isinstance(dataset, h5py.Dataset):
                 raise DamageFound(f"{path} holds a group {DATASET!r}, expected a dataset")
-            _expect_rows(path, dataset.shape, dataset.dtype, shape, dtype)
+            if dataset.shape != shape or dataset.dtype != dtype:
+                raise DamageFound(f"{path} holds {dataset.dtype}{dataset.shape}, its index says {dtype}{shape}")
             offset: int | None = dataset.id.get_offset()
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:  # what h5py makes of damaged metadata
         raise DamageFound(f"{path} is not an HDF5 file with a dataset {DATASET!r}: {error}") from None
     if offset is None and 0 not in shape:
         raise DamageFound(f"{path} is chunked, expected one contiguous dataset")
     return offset or 0
-
-
-def _expect_rows(
-    path: Path, found_shape: tuple[int, ...], found_dtype: np.dtype, shape: tuple[int, ...], dtype: np.dtype
-) -> None:
-    if found_shape != shape or found_dtype != dtype:
-        raise DamageFound(f"{path} holds {found_dtype}{found_shape}, its index says {dtype}{shape}")

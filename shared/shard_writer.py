@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +15,7 @@ import numpy as np
 import xxhash
 
 from shared.atomic import disk_full_stops, write_new_file
-from shared.containers import create_row_file, map_rows
+from shared.containers import create_row_file, map_rows, npy_header
 from shared.errors import Failure
 from shared.fingerprint import canonical_json, fingerprint, hash_file
 from shared.schema import (
@@ -225,9 +224,7 @@ def block_digests(rows: np.ndarray, block_rows: int, blocks: Iterable[int]) -> l
 
 def npy_bytes(array: np.ndarray) -> bytes:
     """An array as the bytes of a `.npy` file."""
-    buffer = BytesIO()
-    np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-    return buffer.getvalue()
+    return npy_header(array.shape, array.dtype) + array.tobytes()
 
 
 def _refuse_bad_rows(rows: np.ndarray) -> None:
