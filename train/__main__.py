@@ -1,0 +1,5 @@
+from shared.cli import run_app
+from train.cli import app
+
+if __name__ == "__main__":
+    run_app(app)

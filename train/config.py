@@ -1,0 +1,79 @@
+"""What a training config file may say. Sections stand beside the code that they configure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from shared.config import Config
+from train.checkpoint import CheckpointConfig
+from train.data import DataConfig
+from train.distributed import DeviceName
+from train.losses import LossConfig, MilNceConfig
+from train.model import ModelConfig
+from train.optim import OptimConfig
+from train.order import OrderConfig
+from train.retrieval import EvaluateConfig, check_metric
+from train.schedule import ScheduleConfig
+
+
+class FitConfig(Config):
+    """One training run. Paths are relative to the current folder.
+
+    store, set, stream: what to train on; `stream` may stay out, a set knows its own. run: the folder that it fills.
+    train_split, val_split: names in the set; no validation where val_split is null.
+    batch_size: the global batch, over all ranks. epochs or steps: one of them. seed: of weights, order and dropout.
+    precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
+    log_every: steps between lines of metrics.jsonl. eval_every: epochs between validations, 0 for none.
+    resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
+    a path goes on from that file.
+    """
+
+    store: Path
+    run: Path
+    set: str = "default"
+    stream: str | None = None
+    train_split: str = "train"
+    val_split: str | None = "val"
+    model: ModelConfig = ModelConfig()
+    loss: LossConfig = MilNceConfig()
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    order: OrderConfig = OrderConfig()
+    data: DataConfig = DataConfig()
+    batch_size: int = Field(default=256, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0)
+    device: DeviceName = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
+    log_every: int = Field(default=10, ge=1)
+    eval_every: int = Field(default=1, ge=0)
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    resume: str = "auto"
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FitConfig:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError(f"give epochs or steps, one of them (epochs={self.epochs}, steps={self.steps})")
+        check_metric(self.checkpoint.metric, self.evaluate)
+        return self
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return self.epochs * steps_per_epoch
+
+    def identity(self) -> dict[str, Any]:
+        """The part that decides the weights: a checkpoint goes on only under the same."""
+        return self.model_dump(mode="json", exclude=set(_FREE))
+
+
+# May change between a checkpoint and the run that goes on from it. What the store holds is compared by fingerprint.
+_FREE = (
+    "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
+)  # fmt: skip

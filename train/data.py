@@ -1,0 +1,230 @@
+"""From the store to batches: windows of one split, by number, and a thread that has the next ones ready.
+
+from torch.utils.data import DataLoader
+from train.data import WindowDataset
+
+windows = WindowDataset("path/to/store", set="default", split="train")
+for batch in DataLoader(windows, batch_size=64, shuffle=True):
+    print(batch["video_BTD"].shape, batch["tokens_BKL"].shape)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch.utils.data import Dataset
+
+from shared.config import Config
+from shared.errors import DamageFound, RequestError, StoreError
+from shared.manifest_set import ManifestSet
+from shared.store import Store, open_store
+from train.batch import Batch
+from train.model import TokenSpec
+from train.order import Selection
+
+T = TypeVar("T")
+
+
+class DataConfig(Config):
+    """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
+    part. max_tokens: captions are cut there, None for the manifest set's own limit. prefetch: batches made ahead.
+    """
+
+    max_rows: int = Field(default=64, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    prefetch: int = Field(default=2, ge=1)
+
+
+class WindowData:
+    """The windows of one split of one manifest set, with the rows of the stream that it was cut for.
+
+    stream: None for the set's own; any other name is refused, since windows count rows of one stream.
+    All batches have the same T (the longest window, at most `max_rows`) and L, so that a result never depends on which
+    windows share a batch.
+    Raises StoreError, RequestError where the store does not hold what is asked for, DamageFound where it contradicts
+    itself.
+    """
+
+    def __init__(
+        self, store: Store, set_name: str, split: str, *, stream: str | None = None, config: DataConfig | None = None
+    ) -> None:
+        config = config or DataConfig()
+        self.manifest = store.manifest_set(set_name)
+        self.split = split
+        if stream not in (None, self.manifest.info.stream):
+            raise RequestError(
+                f"set {set_name!r} was cut for stream {self.manifest.info.stream!r}, not for {stream!r}: leave "
+                "`stream` out, or make a set for it with `python -m preprocess manifests CONFIG`"
+            )
+        self.stream = store.stream(self.manifest.info.stream)
+        self.windows = self.manifest.windows(split)
+        self.tokens = token_spec(self.manifest, config.max_tokens)
+        self._check(store.path)
+        self._video_W = self.stream.index_of(self.manifest.video_ids)[self.windows.video_W]
+        self._check_rows(store.path)
+        self.bag_W = np.diff(self.windows.offsets)
+        self._steps = min(config.max_rows, int(self.windows.rows_W.max()))
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def input_dim(self) -> int:
+        """Channels of a stored row."""
+        return self.stream.row_shape[0]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the content of every window; goes into checkpoints."""
+        info = self.manifest.info
+        return {"set": info.fingerprint, "stream": self.stream.fingerprint, "split": self.split, "windows": len(self)}
+
+    def batch(self, selection: Selection) -> Batch:
+        """The chosen windows and captions, in CPU memory: (B, T, D) of the stored dtype, (B, K, L)."""
+        window_B = selection.window_B
+        video_BTD, mask_BT = self._rows(window_B)
+        caption_BK = self._captions(selection)
+        return Batch(
+            video_BTD=torch.from_numpy(video_BTD),
+            video_mask_BT=torch.from_numpy(mask_BT),
+            tokens_BKL=torch.from_numpy(self.manifest.tokens(caption_BK, self.tokens.max_tokens).astype(np.int64)),
+            caption_mask_BK=torch.from_numpy(caption_BK >= 0),
+            video_ids_B=torch.from_numpy(self.windows.video_W[window_B].astype(np.int64)),
+        )
+
+    def video_names(self, video_ids: list[int]) -> list[str]:
+        """The ids that people gave, for the numbers in `Batch.video_ids_B`."""
+        return [self.manifest.video_ids[number] for number in video_ids]
+
+    def caption_text(self, window: int) -> str | None:
+        """The text of a window's first candidate; None for an empty bag."""
+        bag = self.windows.candidates_of(window)
+        return self.manifest.caption_texts[int(bag[0])] if len(bag) else None
+
+    def _rows(self, window_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows_B1 = self.windows.rows_W[window_B][:, None]
+        place_T = np.arange(self._steps)
+        mask_BT = place_T < rows_B1
+        # Middles of T equal parts where the window has more rows than T, all rows one by one where it has not.
+        spread_BT = ((2 * place_T + 1) * rows_B1) // (2 * self._steps)
+        row_BT = np.where(rows_B1 > self._steps, spread_BT, place_T)
+        first_BT = np.where(mask_BT, self.windows.first_row_W[window_B][:, None] + row_BT, 0)
+        video_BT = np.broadcast_to(self._video_W[window_B][:, None], mask_BT.shape)
+        rows_ND, _ = self.stream.gather(video_BT.ravel(), first_BT.ravel(), mask_BT.ravel().astype(np.int64), 1)
+        return rows_ND.reshape(*mask_BT.shape, self.input_dim), mask_BT
+
+    def _captions(self, selection: Selection) -> np.ndarray:
+        """int64 (B, K): set-wide caption numbers, -1 where a slot is empty."""
+        present_BK = selection.choice_BK >= 0
+        place_BK = np.where(present_BK, self.windows.offsets[selection.window_B][:, None] + selection.choice_BK, 0)
+        if not present_BK.any():
+            return np.full(present_BK.shape, -1, np.int64)
+        return np.where(present_BK, self.windows.candidates[place_BK], -1)
+
+    def _check(self, store: Path) -> None:
+        if len(self.windows) == 0:
+            raise StoreError(
+                f"split {self.split!r} of set {self.manifest.name!r} in {store} has no windows; it has splits "
+                f"{self.manifest.info.splits}; make the set again with `python -m preprocess manifests CONFIG`"
+            )
+        if self.stream.entry.kind != "features" or len(self.stream.row_shape) != 1:
+            raise RequestError(
+                f"set {self.manifest.name!r} belongs to stream {self.stream.name!r} of {self.stream.entry.kind}, "
+                f"rows {self.stream.row_shape}; training needs features, one vector a row: make a set for such a stream"
+            )
+
+    def _check_rows(self, store: Path) -> None:
+        last_W = self.windows.first_row_W + self.windows.rows_W
+        known_W = self._video_W >= 0
+        fits_W = known_W & (self.windows.rows_W > 0) & (last_W <= self.stream.rows_per_video[self._video_W])
+        if not fits_W.all():
+            window = int(np.argmin(fits_W))
+            video = self.manifest.video_ids[self.windows.video_W[window]]
+            raise DamageFound(
+                f"{(~fits_W).sum()} windows of split {self.split!r} have no rows in stream {self.stream.name!r}, "
+                f"the first is window {window} of video {video!r}: run `python -m preprocess verify {store}`"
+            )
+
+
+class WindowDataset(Dataset[dict[str, torch.Tensor]]):
+    """Window by window, for torch's own DataLoader and its default collation; keys as the collated batch has them.
+
+    Each window with its first `candidates` captions; slots that its bag cannot fill are False in `caption_mask_BK`.
+    `Batch(**batch)` of what a DataLoader gives is what `TrainStep` takes.
+    """
+
+    def __init__(
+        self,
+        store: Path | str,
+        *,
+        set: str = "default",
+        split: str = "train",
+        candidates: int = 5,
+        config: DataConfig | None = None,
+    ) -> None:
+        self.data = WindowData(open_store(store), set, split, config=config)
+        self._candidates = candidates
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, window: int) -> dict[str, torch.Tensor]:
+        if not 0 <= window < len(self):
+            raise IndexError(f"window {window} of {len(self)}")
+        batch = self.data.batch(first_captions(np.array([window]), self.data.bag_W, self._candidates))
+        return {name: tensor[0] for name, tensor in vars(batch).items()}
+
+
+def first_captions(window_B: np.ndarray, bag_W: np.ndarray, candidates: int) -> Selection:
+    """Given windows, each with the first `candidates` of its bag."""
+    choice_BK = np.broadcast_to(np.arange(candidates), (len(window_B), candidates))
+    return Selection(window_B, np.where(choice_BK < bag_W[window_B][:, None], choice_BK, -1))
+
+
+def pinned(batch: Batch) -> Batch:
+    """The batch in page-locked memory, from which a GPU copies while the CPU goes on."""
+    return Batch(**{name: tensor.pin_memory() for name, tensor in vars(batch).items()})
+
+
+def token_spec(manifest: ManifestSet, max_tokens: int | None) -> TokenSpec:
+    """What the set says of its tokens, with captions cut at `max_tokens`. Raises StoreError where it says less."""
+    said = manifest.info.tokenizer
+    missing = [key for key in ("vocab_size", "pad_id", "max_length") if not isinstance(said.get(key), int)]
+    if missing:
+        raise StoreError(
+            f"set {manifest.name!r} does not say {', '.join(missing)} of its tokenizer (it says {said}): "
+            "make it again with `python -m preprocess manifests CONFIG`"
+        )
+    longest = int(said["max_length"])
+    return TokenSpec(int(said["vocab_size"]), int(said["pad_id"]), min(longest, max_tokens or longest))
+
+
+@contextmanager
+def prefetched(make: Callable[[int], T], start: int, stop: int, ahead: int) -> Iterator[Iterator[T]]:
+    """make(start), ..., make(stop - 1) in order, each made by one thread up to `ahead` items before it is taken.
+
+    What `make` raises is raised by the iterator, in its place. The thread ends with the context.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+    numbers = iter(range(start, stop))
+    waiting = deque(pool.submit(make, number) for number in islice(numbers, ahead))
+
+    def items() -> Iterator[T]:
+        while waiting:
+            item = waiting.popleft().result()
+            waiting.extend(pool.submit(make, number) for number in islice(numbers, 1))
+            yield item
+
+    try:
+        yield items()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,132 @@
+"""`train evaluate`: a checkpoint on a split of a store, to metrics.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared.atomic import replace_file
+from shared.errors import RequestError
+from shared.fingerprint import canonical_json
+from shared.store import Store, open_store
+from train.checkpoint import differences, load_checkpoint, resolve_checkpoint
+from train.config import FitConfig
+from train.data import WindowData
+from train.distributed import World, distributed_world
+from train.model import TwoTower, build_model
+from train.retrieval import EmbeddedSplit, EvaluateConfig, embed_split, measure
+
+METRICS_FILE = "metrics.json"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained model and the split that it is to be tried on. checkpoint: the file; step: steps it was trained for."""
+
+    checkpoint: Path
+    step: int
+    config: FitConfig
+    store: Store
+    model: TwoTower
+    data: WindowData
+
+
+def evaluate(
+    target: Path,
+    *,
+    store: Path | None = None,
+    set_name: str | None = None,
+    split: str | None = None,
+    settings: dict[str, Any] | None = None,
+    out: Path | None = None,
+) -> dict[str, Any]:
+    """Measure a checkpoint (a .pt file, or a run folder: its best one) and write the result.
+
+    store, set_name, split: None for those of the run; settings: EvaluateConfig fields that differ from the run's.
+    out: a file, None for metrics.json in the run folder. The result is the same at any world size.
+    Returns what is written. Raises RequestError for what does not fit together.
+    """
+    with distributed_world("auto") as world:
+        subject = open_subject(target, world, store=store, set_name=set_name, split=split)
+        config = EvaluateConfig.model_validate(subject.config.evaluate.model_dump() | (settings or {}))
+        embedded = embed_split(subject.model, subject.data, world, config.batch_size)
+        result = measured(subject, embedded, config)
+        if world.is_main:
+            replace_file(out or run_folder(subject.checkpoint) / METRICS_FILE, canonical_json(result))
+    return result
+
+
+def measured(subject: Subject, embedded: EmbeddedSplit, config: EvaluateConfig) -> dict[str, Any]:
+    """The metrics of a split with what they are of, as plain JSON values."""
+    data = subject.data
+    return {
+        "split": data.split,
+        "set": data.manifest.name,
+        "windows": len(data),
+        "videos": len(set(data.windows.video_W.tolist())),
+        "checkpoint": subject.checkpoint.name,
+        "step": subject.step,
+        "data": data.identity,
+        **measure(embedded, data, config, normalise=subject.model.normalise),
+    }
+
+
+def open_subject(target: Path, world: World, *, store: Path | None, set_name: str | None, split: str | None) -> Subject:
+    """Load a checkpoint and the split it is to be tried on; their features and tokens must be of one kind."""
+    path = resolve_checkpoint(target)
+    content = load_checkpoint(path)
+    config = FitConfig.model_validate(content["config"])
+    opened = open_store(store or config.store)
+    wanted = split or config.val_split
+    if wanted is None:
+        raise RequestError(f"{path} was trained without a validation split: say which one with --split")
+    data = WindowData(opened, set_name or config.set, wanted, config=config.data)
+    _check_same_inputs(content, data, path)
+    model = build_model(config.model, input_dim=int(content["input_dim"]), tokens=data.tokens)
+    model.load_state_dict(content["model"])
+    return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
+
+
+def run_folder(checkpoint: Path) -> Path:
+    """The run folder that a checkpoint file stands in; the file's own folder where it was moved elsewhere."""
+    folder = checkpoint.resolve().parent
+    return folder.parent if folder.name == "checkpoints" else folder
+
+
+def _check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> None:
+    before = {"stream": content["stream"]["fingerprint"], "tokenizer": content["tokenizer"]}
+    now = {"stream": data.stream.fingerprint, "tokenizer": data.manifest.info.tokenizer}
+    # Where captions are cut changes no id, and data sets are published with another limit for evaluation.
+    changed = [line for line in differences(before, now) if not line.startswith("tokenizer.max_length:")]
+    if changed:
+        raise RequestError(
+            f"checkpoint {path} was trained on other features or tokens than set {data.manifest.name!r} has:\n  "
+            + "\n  ".join(changed)
+            + "\nuse a store that was made with the same extractor and tokenizer settings"
+        )
+
+
+def table(result: dict[str, Any]) -> str:
+    """The metrics for a terminal, each beside chance; recalls in percent."""
+    lines = [
+        f"{result['windows']} windows of {result['videos']} videos, split {result['split']}, level {result['level']}, "
+        f"{result['checkpoint']} after {result['step']} steps"
+    ]
+    for direction in ("text_to_video", "video_to_text"):
+        if direction in result:
+            lines += _direction_lines(direction, result[direction])
+    return "\n".join(lines)
+
+
+def _direction_lines(direction: str, found: dict[str, Any]) -> list[str]:
+    chance = found["chance"]
+    lines = [f"{direction.replace('_', ' ')}: {found['queries']} queries, {found['items']} candidates"]
+    for name, level in chance.items():
+        if name.startswith("R@"):
+            lines.append(
+                f"  {name:<5} {found[name]:7.2%}   chance {level['level']:.2%} "
+                f"[{level['low']:.2%}, {level['high']:.2%}] at {chance['confidence']:.0%}"
+            )
+    lines.append(f"  MedR  {found['MedR']:7.1f}   chance {chance['MedR']:.1f}")
+    return lines

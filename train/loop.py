@@ -1,0 +1,272 @@
+"""`train fit`: what it will do, steps, validation, checkpoints, and how it may end. Reads top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from shared.atomic import replace_file
+from shared.errors import RequestError, RunFailed, StoppedEarly
+from shared.store import Store, open_store
+from train.batch import Batch
+from train.checkpoint import (
+    best_path,
+    checkpoint_path,
+    differences,
+    drop_old,
+    gather_random_states,
+    last_checkpoint,
+    load_checkpoint,
+    random_state,
+    restore_random_state,
+    save_checkpoint,
+)
+from train.config import FitConfig
+from train.data import WindowData, pinned, prefetched
+from train.distributed import World, broadcast_seed, distributed_world
+from train.losses import build_loss
+from train.model import build_model
+from train.optim import build_optimizer
+from train.order import Order, check_batch_size
+from train.permutation import mix_key
+from train.retrieval import embed_split, is_better, measure, metric_value
+from train.runlog import Meter, RunLog, describe
+from train.schedule import learning_rate_factor
+from train.step import NonFiniteStep, StepResult, TrainStep
+from train.stopping import StopSignals, recorded_exit
+
+
+def fit(config: FitConfig) -> None:
+    """Train as `config` says, going on from a checkpoint where there is one.
+
+    Raises RequestError or EnvironmentLacking before the first step; StoppedEarly after a signal, with a checkpoint
+    written; RunFailed for a loss or gradient that is not finite. The run folder's exit.json says the same.
+    """
+    with recorded_exit(config.run), distributed_world(config.device) as world, StopSignals() as signals:
+        Trainer(config, world, signals).run()
+
+
+class Trainer:
+    """One run, on one rank. All ranks do the same; rank 0 also writes and prints."""
+
+    def __init__(self, config: FitConfig, world: World, signals: StopSignals) -> None:
+        self.config, self.world, self._signals = config, world, signals
+        check_batch_size(config.batch_size, world.size)
+        store = open_store(config.store)
+        self.data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
+        self.validation = self._validation_data(store)
+        self.order = Order(
+            self.data.windows.video_W,
+            self.data.bag_W,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            config=config.order,
+            identity=self.data.identity,
+        )
+        self.total = config.total_steps(self.order.steps_per_epoch)
+        torch.manual_seed(config.seed)
+        self.model = build_model(config.model, input_dim=self.data.input_dim, tokens=self.data.tokens).to(world.device)
+        self.optimizer = build_optimizer(self.model, config.optim)
+        self.log = RunLog(config.run, world.is_main)
+        self.meter = Meter()
+        self.best: float | None = None
+        self._saved_step = -1
+
+    def run(self) -> None:
+        """Train until the last step, a signal, or a number that is not finite."""
+        start = self._resume()
+        step = TrainStep(
+            self.model,
+            self.optimizer,
+            build_loss(self.config.loss),
+            self.world,
+            factor=lambda index: learning_rate_factor(index, self.total, self.config.schedule),
+            clip=self.config.optim.clip,
+        )
+        self.log.say(describe(self.config, self.world, self.data, self.order, self.total, self.model))
+        if start >= self.total:
+            self.log.say(f"complete: all {self.total} steps are done; nothing to do")
+            return
+        with prefetched(self._host_batch, start, self.total, self.config.data.prefetch) as batches:
+            for index in range(start, self.total):
+                result = self._train(step, self._next(batches), index)
+                self._after(index + 1, result)
+        best = "" if self.best is None else f"; best {self.config.checkpoint.metric} {self.best:.4g}"
+        self.log.say(f"done: {self.total} steps{best}; checkpoints in {checkpoint_path(self.config.run, 0).parent}")
+
+    def _host_batch(self, index: int) -> Batch:
+        batch = self.data.batch(self.order.batch(index).part(self.world.rank, self.world.size))
+        return pinned(batch) if self.world.device.type == "cuda" else batch
+
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        begin = time.perf_counter()
+        batch = next(batches)
+        self.meter.count(len(batch) * self.world.size, time.perf_counter() - begin)
+        return batch.to(self.world.device)
+
+    def _train(self, step: TrainStep, batch: Batch, index: int) -> StepResult:
+        before = random_state(self.world.device)
+        half = self.config.precision == "bfloat16"
+        try:
+            with torch.autocast(self.world.device.type, dtype=torch.bfloat16, enabled=half):
+                return step(batch, index)
+        except NonFiniteStep as error:
+            raise self._dump(error, index, before) from None
+
+    def _after(self, done: int, result: StepResult) -> None:
+        """Everything that follows a step: log, validate, save, stop if asked to."""
+        at_end = done == self.total
+        epochs, within = divmod(done, self.order.steps_per_epoch)
+        if done % self.config.log_every == 0 or at_end:
+            self._log_step(done, result)
+        if self._validates(epochs, within, at_end):
+            self._validate(done)
+        saving = self.config.checkpoint
+        by_epoch = within == 0 and saving.every_epochs > 0 and epochs % saving.every_epochs == 0
+        by_step = saving.every_steps > 0 and done % saving.every_steps == 0
+        if at_end or by_epoch or by_step:
+            self._save(done)
+        if self._signals.agreed(self.world) and not at_end:
+            self._save(done)
+            raise StoppedEarly(
+                f"stopped by {self._signals.received or 'a signal on another rank'} after step {done} of {self.total}, "
+                f"saved in {checkpoint_path(self.config.run, done)}: run the same command again to go on"
+            )
+
+    def _log_step(self, done: int, result: StepResult) -> None:
+        record = {
+            "step": done,
+            "epoch": done / self.order.steps_per_epoch,
+            "loss": result.loss,
+            "accuracy": result.accuracy,
+            "grad_norm": result.grad_norm,
+            "temperature": result.temperature,
+            "lr": result.learning_rate,
+            **self.meter.read(),
+        }
+        self.log.write(record)
+        self.log.say(
+            f"step {done}/{self.total}  loss {result.loss:.4f}  accuracy {result.accuracy:.3f}  "
+            f"grad {result.grad_norm:.3g}  temperature {result.temperature:.4f}  lr {result.learning_rate:.2e}  "
+            f"{record['samples_per_s']:.0f} samples/s  waiting {record['data_wait']:.0%}"
+        )
+
+    def _validation_data(self, store: Store) -> WindowData | None:
+        config = self.config
+        if config.val_split is None or config.eval_every == 0:
+            return None
+        return WindowData(store, config.set, config.val_split, stream=config.stream, config=config.data)
+
+    def _validates(self, epochs: int, within: int, at_end: bool) -> bool:
+        if self.validation is None:
+            return False
+        return at_end or (within == 0 and epochs % self.config.eval_every == 0)
+
+    def _validate(self, done: int) -> None:
+        assert self.validation is not None
+        config, name = self.config.evaluate, self.config.checkpoint.metric
+        embedded = embed_split(self.model, self.validation, self.world, config.batch_size)
+        metrics = measure(embedded, self.validation, config, normalise=self.model.normalise)
+        value = metric_value(metrics, name)
+        self.log.write({"step": done, "epoch": done / self.order.steps_per_epoch, "validation": metrics})
+        self.log.say(f"step {done}/{self.total}  validation {name} {value:.4g}")
+        if is_better(name, value, self.best):
+            self.best = value
+            self._write(best_path(self.config.run), self._content(done, random_state(self.world.device)))
+        self.meter.restart()
+
+    def _save(self, done: int) -> None:
+        if done == self._saved_step:
+            return
+        self._write(checkpoint_path(self.config.run, done), self._content(done, random_state(self.world.device)))
+        if self.world.is_main:
+            drop_old(self.config.run, self.config.checkpoint.keep)
+        self._saved_step = done
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        if self.world.is_main:
+            save_checkpoint(path, content)
+
+    def _content(self, done: int, random_state_N: torch.Tensor) -> dict[str, Any]:
+        """What a checkpoint holds; every rank calls it, because every rank's generators are in it."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "order": self.order.state(done),
+            "random": gather_random_states(random_state_N, self.world),
+            "config": self.config.model_dump(mode="json"),
+            "identity": self.config.identity(),
+            "input_dim": self.data.input_dim,
+            "tokenizer": self.data.manifest.info.tokenizer,
+            "stream": {"name": self.data.stream.name, "fingerprint": self.data.stream.fingerprint},
+            "best": self.best,
+        }
+
+    def _resume(self) -> int:
+        """The number of steps that are done already; sets up the generators and the run folder."""
+        # Dropout differs between ranks, the weights do not.
+        torch.manual_seed(mix_key(self.config.seed, self.world.rank) >> 1)
+        path = self._resume_path()
+        done = self._load(path) if path is not None else 0
+        if broadcast_seed(done, self.world) != done:
+            raise RequestError(
+                f"rank {self.world.rank} finds {done} steps done in {self.config.run}, rank 0 another number: "
+                "the run folder must be on a file system that all ranks share"
+            )
+        if self.world.is_main:
+            text = OmegaConf.to_yaml(OmegaConf.create(self.config.model_dump(mode="json")))
+            replace_file(self.config.run / "config.yaml", text.encode())
+        self.log.cut_after(done)
+        return done
+
+    def _resume_path(self) -> Path | None:
+        run, resume = self.config.run, self.config.resume
+        if resume not in ("auto", "never"):
+            return Path(resume)
+        last = last_checkpoint(run)
+        if resume == "never" and last is not None:
+            raise RequestError(
+                f"resume=never, but run folder {run} holds {last.name} of an earlier run: give another folder with "
+                "run=PATH, or delete this one"
+            )
+        return last
+
+    def _load(self, path: Path) -> int:
+        content = load_checkpoint(path)
+        now = self.config.identity() | {"data_seen": self.order.identity}
+        before = content["identity"] | {"data_seen": content["order"]["identity"]}
+        changed = differences(before, now)
+        if changed:
+            raise RequestError(
+                f"checkpoint {path} was made under another configuration or store:\n  "
+                + "\n  ".join(changed)
+                + "\nset these back, or start anew with another run=PATH"
+            )
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        self.best = content["best"]
+        done = int(content["order"]["step"])
+        self._saved_step = done
+        self.log.say(f"resuming from {path} after step {done}")
+        if not restore_random_state(content["random"], self.world):
+            torch.manual_seed(mix_key(self.config.seed, self.world.rank, done) >> 1)
+            self.log.say("the checkpoint is of another world size: same batches, but dropout draws anew")
+        return done
+
+    def _dump(self, error: NonFiniteStep, index: int, random_state_N: torch.Tensor) -> RunFailed:
+        """Save the state before the step that failed, so that it can be looked at, and say where."""
+        names = self.data.video_names(error.video_ids)
+        path = self.config.run / f"nonfinite-{index:08d}.pt"
+        failure = {"step": index, "what": error.what, "value": str(error.value), "videos": names}
+        self._write(path, self._content(index, random_state_N) | {"failure": failure})
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        return RunFailed(
+            f"step {index + 1}: the {error.what} is {error.value}, expected a finite number; videos {shown}. "
+            f"No weight was changed; the state before the step is in {path}. Look at these videos, lower "
+            "optim.lr, or raise model.temperature.minimum"
+        )

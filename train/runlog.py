@@ -1,0 +1,98 @@
+"""What a run says: to people on the terminal, to programs in metrics.jsonl. Only rank 0 says anything."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from shared.atomic import replace_file
+from train.config import FitConfig
+from train.data import WindowData
+from train.distributed import World
+from train.order import Order
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class RunLog:
+    """metrics.jsonl of a run folder: one JSON object a line, with `step` (steps done) and either the numbers of that
+    step or a `validation`."""
+
+    def __init__(self, run: Path, active: bool) -> None:
+        self._path, self._active = run / METRICS_FILE, active
+
+    def say(self, text: str) -> None:
+        if self._active:
+            print(text, flush=True)
+
+    def write(self, record: dict[str, Any]) -> None:
+        if self._active:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+
+    def cut_after(self, step: int) -> None:
+        """Drop what an earlier run logged after the checkpoint that this one goes on from."""
+        if not self._active or not self._path.exists():
+            return
+        kept = [record for record in read_records(self._path) if record["step"] <= step]
+        replace_file(self._path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl; a last line that a killed run left unfinished is not there yet."""
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+class Meter:
+    """Samples a second and the share of time spent waiting for data, since the last `read`."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._waited = 0.0
+        self._clips = 0
+
+    def count(self, clips: int, waited_s: float) -> None:
+        self._clips += clips
+        self._waited += waited_s
+
+    def read(self) -> dict[str, float]:
+        """{"samples_per_s", "data_wait"}; starts anew."""
+        elapsed = max(time.perf_counter() - self._begin, 1e-9)
+        values = {"samples_per_s": self._clips / elapsed, "data_wait": self._waited / elapsed}
+        self.restart()
+        return values
+
+    def restart(self) -> None:
+        """Leave out what happened since the last `read`, as a validation."""
+        self._begin, self._waited, self._clips = time.perf_counter(), 0.0, 0
+
+
+def describe(config: FitConfig, world: World, data: WindowData, order: Order, total: int, model: nn.Module) -> str:
+    """What the run will do, for people to read before it does it."""
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    others, candidates = config.batch_size - 1, config.order.candidates
+    warmup = round(config.schedule.warmup * total)
+    videos = len(set(data.windows.video_W.tolist()))
+    unit = "videos, one window each" if config.order.unit == "video" else "windows"
+    return "\n".join(
+        [
+            f"store      {config.store}, set {config.set}, split {data.split}: {len(data)} windows of {videos} videos, "
+            f"rows of {data.input_dim} from stream {data.stream.name}",
+            f"batch      {config.batch_size} {unit} = {world.size} rank(s) x {config.batch_size // world.size} "
+            f"on {world.device.type}, {config.precision}",
+            f"negatives  up to {2 * others * candidates} pairs a sample: {others} other clips x {candidates} captions, "
+            "both ways",
+            f"steps      {total} = {total / order.steps_per_epoch:g} epochs of {order.steps_per_epoch} "
+            f"({order.left_out} of each left out)",
+            f"rate       {config.optim.name}, peak {config.optim.lr:g} after {warmup} warm-up steps, then "
+            f"{config.schedule.name}",
+            f"parameters {trained:,} trained, {frozen:,} frozen",
+            f"run        {config.run}",
+        ]
+    )

@@ -1,0 +1,98 @@
+"""How a run ends: on a signal, together on all ranks, and with its exit code in a file that torchrun cannot hide."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from shared.atomic import fsync_directory, write_new_file
+from shared.errors import ClipmillError, RequestError, StoppedEarly
+from shared.fingerprint import canonical_json
+from train.distributed import World
+
+EXIT_FILE = "exit.json"
+_INTERRUPTED = "interrupted before the next step; run the same command again to go on from the last checkpoint"
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopSignals:
+    """SIGTERM, SIGUSR1 and SIGINT are remembered instead of ending the process; a second SIGINT interrupts at once.
+
+    A context manager for the main thread. received: the name of the first one, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def agreed(self, world: World) -> bool:
+        """Whether any rank has received one; every rank calls it and gets the same answer."""
+        if world.size == 1:
+            return self.received is not None
+        flag = torch.tensor([self.received is not None], dtype=torch.int32, device=world.device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag.item())
+
+    def __enter__(self) -> StopSignals:
+        self._before = {number: signal.signal(number, self._remember) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if number == signal.SIGINT and self.received is not None:
+            raise KeyboardInterrupt
+        self.received = self.received or signal.Signals(number).name
+
+
+@contextmanager
+def recorded_exit(run: Path) -> Iterator[None]:
+    """Leave `exit.json` in the run folder, whatever happens inside: {"code", "message", "rank"}.
+
+    The first rank that fails is the one that is recorded, since the others then fail of its absence.
+    Raises RequestError when the folder cannot be made.
+    """
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"run folder {run} cannot be made: {error}; give another with run=PATH") from None
+    if rank == 0:
+        (run / EXIT_FILE).unlink(missing_ok=True)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _record(run, rank, StoppedEarly.exit_code, _INTERRUPTED)
+        raise StoppedEarly(_INTERRUPTED) from None
+    except ClipmillError as error:
+        _record(run, rank, error.exit_code, str(error))
+        raise
+    except BaseException as error:
+        _record(run, rank, 1, f"{type(error).__name__}: {error}")
+        raise
+    if rank == 0:
+        _record(run, rank, 0, "done")
+
+
+def _record(run: Path, rank: int, code: int, message: str) -> None:
+    temporary = run / f".{EXIT_FILE}.{rank}"
+    write_new_file(temporary, canonical_json({"code": code, "message": message, "rank": rank}))
+    try:
+        # A link, unlike a rename, refuses a name that another rank has already taken.
+        os.link(temporary, run / EXIT_FILE)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink()
+    fsync_directory(run)
