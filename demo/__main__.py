@@ -40,7 +40,7 @@ class Step:
 
 
 def steps(folder: Path, seed: int, videos: int) -> list[Step]:
-    """The five steps; the two configs are overridden only where they differ from what was asked for."""
+    """The six steps; the two configs are overridden only where they differ from what was asked for."""
     corpus, store, run = folder / "corpus", folder / "store", folder / "run"
     moved = folder != DEFAULT_FOLDER
     inputs = [f"inputs={corpus / 'videos.csv'}", f"store={store}"] if moved else []
@@ -56,7 +56,8 @@ def steps(folder: Path, seed: int, videos: int) -> list[Step]:
         ),
         Step("Check every byte of the store", "preprocess", ("verify", str(store))),
         Step(f"Train on {RANKS} ranks", "torch.distributed.run", (*launch, TRAIN_CONFIG, *training)),
-        Step("Retrieve held-out windows by sentence", "train", ("evaluate", TRAIN_CONFIG, *training)),
+        Step("Find moments of held-out videos by sentence", "train", ("evaluate", str(run))),
+        Step("Show what was found and what was missed", "train", ("report", str(run))),
     ]
 
 

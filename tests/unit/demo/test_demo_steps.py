@@ -14,6 +14,7 @@ def test_default_commands_are_the_ones_of_the_readme():
     assert shown[1] == "preprocess run configs/preprocess/demo.yaml"
     assert shown[2] == "preprocess verify .demo/store"
     assert shown[3].endswith("--standalone --nproc-per-node=2 -m train fit configs/train/demo.yaml")
+    assert shown[4:] == ["train evaluate .demo/run", "train report .demo/run"]
 
 
 def test_another_folder_reaches_every_step(tmp_path):
