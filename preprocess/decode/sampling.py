@@ -1,12 +1,14 @@
 """Which frames make a row: named strategies over presentation time, the same in every backend.
 
-A frame shown from `t` stands for every instant until the next frame is shown. Every strategy is a list of instants per row;
-the frame taken is the one on screen at that instant.
+A frame shown from `t` stands for every instant until the next frame is shown. Every strategy is a list of instants per
+row; the frame taken is the one on screen at that instant (`preprocess/decode/grid.py` has the arithmetic).
 """
 
 from __future__ import annotations
 
 from typing import Literal
+
+from pydantic import Field, model_validator
 
 from shared.config import Config
 
@@ -14,12 +16,37 @@ from shared.config import Config
 class Sampling(Config):
     """strategy:
     fps        one row every 1/fps seconds: the frame on screen at k/fps, for the span [k/fps, (k+1)/fps)
-    dense      clips of `frames` frames, 1/fps seconds apart, a new clip every `hop` seconds (default: the clip's length)
+    dense      clips of `frames` frames, 1/fps seconds apart, a new clip every `hop` seconds (default: clip length)
     uniform    `frames` single-frame rows per video, at the middle of `frames` equal parts of it
-    keyframes  one row for every key frame of the stream: fast, approximate in time
+    keyframes  one row for every key frame of the stream: fast, approximate in time (the encoder chose the places)
+
+    Every row that begins before the end of the video exists; its end is cut at the end of the video. A clip that
+    reaches past the end repeats its last frame and says how many are valid. Instants before the first frame show it.
+    Raises a validation error for settings that the strategy does not use.
     """
 
     strategy: Literal["fps", "dense", "uniform", "keyframes"] = "fps"
-    fps: float = 1.0
-    frames: int = 1
-    hop: float | None = None
+    fps: float = Field(default=1.0, gt=0, le=1000, allow_inf_nan=False)
+    frames: int = Field(default=1, ge=1, le=100_000)
+    hop: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _only_what_is_used(self) -> Sampling:
+        unused = {
+            "fps": ("frames", "hop"),
+            "dense": (),
+            "uniform": ("fps", "hop"),
+            "keyframes": ("fps", "frames", "hop"),
+        }[self.strategy]
+        for name in unused:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"strategy {self.strategy} does not use {name}={getattr(self, name)}; remove it, "
+                    "or choose strategy dense, which takes fps, frames and hop"
+                )
+        return self
+
+    @property
+    def clip_frames(self) -> int:
+        """Frames in one row: `frames` for dense clips, else 1."""
+        return self.frames if self.strategy == "dense" else 1

@@ -1,0 +1,89 @@
+"""Frames from decord, read strictly forward: its random access returns frames of other seconds on many real files.
+
+`skip_frames` seeks whenever it crosses a key frame, so key frames are crossed with `next()` and only frames inside a
+group of pictures are skipped. decord names no frame's time, so frames are paired with the packet table by counting:
+usable only for files where `Probe.no_decord()` finds nothing against it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+import decord
+import numpy as np
+from decord import DECORDError
+
+from preprocess.decode.grid import Needs
+from preprocess.decode.options import DecodeOptions
+from preprocess.decode.probe import Probe
+from preprocess.decode.video import Frame
+
+# decord keeps times in float32.
+RELATIVE_TIME_ERROR = 2.0**-22
+
+
+class DecordFailedError(Exception):
+    """decord cannot go on, or disagrees with the packets; everything before has been yielded."""
+
+
+class DecordFrames:
+    """Iterate over the frames that `needs` ask for, in order of showing. Raises DecordFailedError.
+
+    size: (width, height) of the frames as shown.
+    """
+
+    def __init__(self, probe: Probe, needs: Sequence[Needs], size: tuple[int, int], options: DecodeOptions) -> None:
+        self.shown, self.end = len(probe.table.pts_T), probe.info.duration
+        self._probe, self._needs = probe, needs
+        decord.logging.set_level(decord.logging.QUIET)
+        try:
+            self._reader = decord.VideoReader(
+                str(probe.path), width=size[0], height=size[1], num_threads=options.threads
+            )
+            self._check_table()
+            self._keys = sorted(int(key) for key in self._reader.get_key_indices())
+        except (RuntimeError, DECORDError) as error:
+            raise DecordFailedError(_first_line(error)) from error
+
+    def _check_table(self) -> None:
+        """decord must see the packets that PyAV sees, at the same times after the stream's start."""
+        times_T = self._probe.seconds(self._probe.table.pts_T) - self._probe.info.start
+        if len(self._reader) != len(times_T):
+            raise DecordFailedError(f"decord counts {len(self._reader)} frames, the packets {len(times_T)}")
+        seen_T = np.asarray(self._reader.get_frame_timestamp(range(len(times_T))))[:, 0]
+        allowed_T = self._probe.tolerance + np.abs(times_T) * RELATIVE_TIME_ERROR
+        if not np.all(np.abs(seen_T - times_T) <= allowed_T):
+            raise DecordFailedError("decord's times differ from those of the packets")
+
+    def __iter__(self) -> Iterator[Frame]:
+        table = self._probe.table
+        times = [*self._probe.seconds(table.pts_T).tolist(), self.end]
+        position = 0
+        try:
+            for index in range(self.shown):
+                key = index == 0 or bool(table.key_T[index])
+                if index and not any(one.needs(times[index], times[index + 1], key) for one in self._needs):
+                    continue
+                self._forward(position, index)
+                position = index + 1
+                yield Frame(index, times[index], key, self._reader.next().asnumpy())
+        except (RuntimeError, DECORDError, StopIteration) as error:
+            raise DecordFailedError(f"after frame {position - 1}: {_first_line(error)}") from error
+
+    def _forward(self, position: int, index: int) -> None:
+        """Make frame `index` the next one, crossing every key frame on the way with next()."""
+        while position < index:
+            following = bisect_right(self._keys, position)
+            key = self._keys[following] if following < len(self._keys) else index + 1
+            stop = min(index, key - 1)
+            if stop > position:
+                self._reader.skip_frames(stop - position)
+                position = stop
+            if position < index:
+                self._reader.next()
+                position += 1
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -1,0 +1,100 @@
+"""Still images, and animated WebP and PNG, as videos: Pillow decodes, EXIF orientation applied."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from preprocess.decode.options import DecodeOptions
+from preprocess.decode.video import Frame, Reason, VideoInfo, fail, scaled_size
+
+# A still image is shown as long as ffmpeg shows one: a frame of 25 a second.
+STILL_SECONDS = 0.04
+EXIF_ORIENTATION = 0x0112
+SIDEWAYS = (5, 6, 7, 8)
+ANIMATED = {"WEBP", "PNG"}
+DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error)
+
+
+class ImageSource:
+    """The frames of an image file; `info` is final once they have ended. Raises DecodeFailure."""
+
+    def __init__(self, path: Path, options: DecodeOptions, short_side: int | None) -> None:
+        self._path, self._short_side = path, short_side
+        self._image = _open(path)
+        width, height = self._image.size
+        if width * height > options.max_pixels:
+            size = f"{width} x {height} pixels"
+            fail("too_large", f"{path.name} has {size}, the limit max_pixels is {options.max_pixels}")
+        if self._image.getexif().get(EXIF_ORIENTATION) in SIDEWAYS:
+            width, height = height, width
+        frames = int(getattr(self._image, "n_frames", 1)) if self._image.format in ANIMATED else 1
+        if frames > options.max_frames:
+            fail("too_large", f"{path.name} has {frames} frames, the limit max_frames is {options.max_frames}")
+        self._times = self._read_times(frames)
+        self.info = VideoInfo(
+            width=width,
+            height=height,
+            duration=self._times[-1],
+            frames=frames,
+            codec=str(self._image.format).lower(),
+            container="image",
+            backend="pillow",
+            start=0.0,
+            stream=0,
+        )
+
+    def _read_times(self, frames: int) -> list[float]:
+        """Seconds at which each frame is shown, and the end; animations keep durations beside the pixels."""
+        times = [0.0]
+        for number in range(frames):
+            if frames > 1:
+                self._load(number)
+            shown = float(self._image.info.get("duration", 0)) / 1000 if frames > 1 else 0.0
+            times.append(times[-1] + (shown or STILL_SECONDS))
+        return times
+
+    def _load(self, number: int) -> Image.Image:
+        try:
+            self._image.seek(number)
+            self._image.load()
+        except DAMAGE as error:
+            reason: Reason = "truncated" if "truncated" in str(error) else "corrupt"
+            fail(reason, f"{self._path.name}: {error}; get the file again")
+        return ImageOps.exif_transpose(self._image)
+
+    def frames(self) -> Generator[Frame]:
+        with self._image:
+            for number, time in enumerate(self._times[:-1]):
+                picture = self._load(number)
+                size = scaled_size(picture.width, picture.height, self._short_side)
+                yield Frame(number, time, number == 0, _rgb(picture, size))
+
+
+def _open(path: Path) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            return Image.open(path)
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+            fail("too_large", f"{path.name}: {error}")
+        except UnidentifiedImageError:
+            fail("corrupt", f"{path.name} begins like an image but cannot be read as one")
+        except DAMAGE as error:
+            fail("corrupt", f"{path.name}: {error}")
+
+
+def _rgb(picture: Image.Image, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """(H, W, 3) uint8; transparency is dropped, 16-bit grey is brought to 8 bits by its high byte."""
+    if picture.mode.startswith("I"):
+        picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
+    picture = picture.convert("RGB")
+    if picture.size != size:
+        picture = picture.resize(size, Image.Resampling.BICUBIC)
+    return np.array(picture, dtype=np.uint8)

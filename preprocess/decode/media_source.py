@@ -1,0 +1,104 @@
+"""The frames of a media file: which backend is tried first, and which one takes over where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from preprocess.decode.decord_backend import DecordFailedError, DecordFrames
+from preprocess.decode.ffmpeg_backend import FfmpegFrames, SelectionMissedError
+from preprocess.decode.grid import Grid, KeyGrid, NoFrames
+from preprocess.decode.options import DecodeOptions
+from preprocess.decode.probe import Probe
+from preprocess.decode.sampling import Sampling
+from preprocess.decode.video import Frame, Reason, fail
+
+# Strategies for which decord is at least as fast as an ffmpeg process, as measured by benchmarks/decode.py.
+DECORD_FIRST: frozenset[str] = frozenset()
+
+
+def first_and_end(probe: Probe, samplings: Sequence[Sampling], options: DecodeOptions) -> tuple[float, float]:
+    """Seconds at which the first frame is shown and the last one ends.
+
+    From the packets where they can be trusted. Else an estimate, unless `uniform`, which divides the span, asks for the
+    truth: then the video is decoded once for its times alone.
+    """
+    if probe.table.trusted:
+        return float(probe.seconds(probe.table.pts_T)[0]), probe.info.duration
+    if not any(one.strategy == "uniform" for one in samplings):
+        return probe.info.start, probe.info.duration
+    with FfmpegFrames(probe, [NoFrames()], (16, 16), options) as scan:
+        first = next((frame.time for frame in scan), probe.info.start)
+        for _ in scan:
+            pass
+        return first, scan.end
+
+
+class MediaSource:
+    """Frames of one file for some grids, from decord or ffmpeg; `info` is final once they have ended.
+
+    decord reads where counting can be trusted and it is the faster one (or asked for); wherever it fails, ffmpeg
+    decodes again from the start and what has been delivered is left out.
+    """
+
+    def __init__(
+        self,
+        probe: Probe,
+        grids: Sequence[Grid | KeyGrid],
+        strategies: Sequence[str],
+        size: tuple[int, int],
+        options: DecodeOptions,
+    ) -> None:
+        if probe.cut_off and not options.keep_partial:
+            fail("truncated", f"{probe.path.name}: {probe.cut_off}; get the file again, or set keep_partial")
+        self._probe, self._grids, self._size, self._options = probe, list(grids), size, options
+        self._delivered = -1
+        against = "the file is cut off" if probe.cut_off else probe.no_decord()
+        wanted = options.backend == "decord" or (options.backend == "auto" and DECORD_FIRST.issuperset(strategies))
+        self._decord = wanted and not against
+        why = against if wanted else ""
+        self.info = replace(probe.info, backend="decord" if self._decord else "ffmpeg", why=why)
+
+    def frames(self) -> Generator[Frame]:
+        """Raises DecodeFailure at the end where the file is damaged and partial frames are not to be kept."""
+        if self._decord:
+            try:
+                yield from self._from_decord()
+            except DecordFailedError as error:
+                tried = "decord+ffmpeg" if self._delivered >= 0 else "ffmpeg"
+                self.info = replace(self.info, backend=tried, why=str(error))
+            else:
+                return
+        try:
+            yield from self._from_ffmpeg(choose=True)
+        except SelectionMissedError:
+            yield from self._from_ffmpeg(choose=False)
+
+    def _from_decord(self) -> Generator[Frame]:
+        for frame in DecordFrames(self._probe, self._grids, self._size, self._options):
+            self._delivered = frame.index
+            yield frame
+
+    def _from_ffmpeg(self, choose: bool) -> Generator[Frame]:
+        with FfmpegFrames(self._probe, self._grids, self._size, self._options, choose) as decoder:
+            for frame in decoder:
+                if frame.index > self._delivered:
+                    self._delivered = frame.index
+                    yield frame
+            self._judge(decoder)
+        self.info = replace(self.info, frames=decoder.shown, duration=decoder.end)
+
+    def _judge(self, decoder: FfmpegFrames) -> None:
+        """Decide whether what was decoded is the whole video."""
+        outcome, name, cut_off = decoder.outcome, self._probe.path.name, self._probe.cut_off
+        if outcome.out_of_time:
+            fail("timeout", f"{name}: over {self._options.timeout_s:g} CPU seconds, the limit timeout_s")
+        if not decoder.shown:
+            reason: Reason = "unsupported_codec" if outcome.no_decoder else "truncated" if cut_off else "corrupt"
+            fail(reason, f"{name} ({self.info.codec}): {cut_off or 'no frame decodes'}")
+        damage = cut_off
+        if outcome.errors or outcome.damaged or decoder.status:
+            damage = damage or f"{outcome.errors} of {outcome.packets} packets do not decode"
+        if damage and not self._options.keep_partial:
+            fail("corrupt", f"{name}: {damage}; get the file again, or set keep_partial")
+        self.info = replace(self.info, partial=bool(damage), why=damage or self.info.why)
