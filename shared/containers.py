@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -95,36 +98,67 @@ class Hdf5RowFile:
         chunk_rows = max(1, 65536 // max(1, math.prod(row_shape) * dtype.itemsize))
         # "x" refuses a file that exists: opening one that is in use with "w" would truncate it first.
         self._growing = h5py.File(self._growing_path, "x", libver=_HDF5_FORMAT)
-        self._dataset = self._growing.create_dataset(
-            DATASET, (0, *row_shape), dtype, maxshape=(None, *row_shape), chunks=(chunk_rows, *row_shape)
-        )
-        self._growing.swmr_mode = True
+        with _let_go_on_error(self._growing):
+            self._dataset = self._growing.create_dataset(
+                DATASET, (0, *row_shape), dtype, maxshape=(None, *row_shape), chunks=(chunk_rows, *row_shape)
+            )
+            self._growing.swmr_mode = True
 
     def append(self, rows: np.ndarray) -> None:
-        start = len(self._dataset)
-        self._dataset.resize(start + len(rows), axis=0)
-        self._dataset[start:] = rows
-        self._dataset.flush()
+        with _let_go_on_error(self._growing):
+            start = len(self._dataset)
+            self._dataset.resize(start + len(rows), axis=0)
+            self._dataset[start:] = rows
+            self._dataset.flush()
 
     def truncate(self, rows: int) -> None:
-        self._dataset.resize(rows, axis=0)
+        with _let_go_on_error(self._growing):
+            self._dataset.resize(rows, axis=0)
 
     def finish(self) -> Path:
-        with h5py.File(self._path, "x", libver=_HDF5_FORMAT) as file:
+        file = h5py.File(self._path, "x", libver=_HDF5_FORMAT)
+        with _let_go_on_error(file), _let_go_on_error(self._growing):
             whole = file.create_dataset(DATASET, self._dataset.shape, self._dataset.dtype)
             for start in range(0, len(whole), _COPY_ROWS):
                 whole[start : start + _COPY_ROWS] = self._dataset[start : start + _COPY_ROWS]
             file.flush()
-        self._growing.close()
+            file.close()
+            self._growing.close()
         self._growing_path.unlink()
         with self._path.open("rb") as written:
             os.fsync(written.fileno())
         return self._path
 
     def discard(self) -> None:
-        self._growing.close()
+        _let_go(self._growing)
         for path in (self._growing_path, self._path):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _let_go_on_error(file: h5py.File) -> Iterator[None]:
+    """Close a file that cannot be written, and raise OSError with the system's own number, which HDF5 only prints."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        _let_go(file)
+        number = re.search(r"errno = (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+
+
+def _let_go(file: h5py.File) -> None:
+    """Close a file whose content is lost.
+
+    HDF5 keeps what it could not write, tries again when closed and at exit, and crashes the process on a disk that is
+    still full. So its descriptor is pointed at memory before.
+    """
+    if file:
+        memory = os.memfd_create("discarded")
+        os.dup2(memory, file.id.get_vfd_handle(), inheritable=False)
+        os.close(memory)
+        file.close()
 
 
 def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
