@@ -1,0 +1,91 @@
+"""The commands of `python -m train`. Imports nothing heavy before a command runs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Trains video-text models from a store that `python -m preprocess` made.",
+)
+
+
+class Level(StrEnum):
+    """What is ranked: single windows, or whole videos."""
+
+    WINDOW = "window"
+    VIDEO = "video"
+
+
+Store = Annotated[Path | None, typer.Option(help="The store to look into; default: the one of the run.")]
+Split = Annotated[str | None, typer.Option(help="The split; default: the validation split of the run.")]
+
+
+@app.command()
+def fit(
+    config: Annotated[Path, typer.Argument(help="A YAML file; configs/train/ has examples.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in optim.lr=0.001")] = None,
+) -> None:
+    """Train; goes on by itself where an earlier run stopped.
+
+    For several processes: torchrun --standalone --nproc-per-node=N -m train fit CONFIG
+    """
+    from shared.config import load_config
+    from train.config import FitConfig
+    from train.loop import fit as run_fit
+
+    run_fit(load_config(config, FitConfig, overrides or []))
+
+
+@app.command()
+def evaluate(
+    target: Annotated[Path, typer.Argument(help="A config, a run folder (its best checkpoint) or a .pt file.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, where the target is a config")] = None,
+    store: Store = None,
+    split: Split = None,
+    set_name: Annotated[str | None, typer.Option("--set", help="The manifest set; default: that of the run.")] = None,
+    level: Annotated[Level | None, typer.Option(help="Rank windows or videos.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write; default: metrics.json in the run folder.")] = None,
+) -> None:
+    """Measure retrieval between captions and videos, beside what chance would give."""
+    from train.evaluate import evaluate as run_evaluate
+    from train.evaluate import table
+
+    settings = {"level": level.value} if level else None
+    checkpoint = _run_of(target, overrides or [])
+    result = run_evaluate(checkpoint, store=store, set_name=set_name, split=split, settings=settings, out=out)
+    typer.echo(table(result))
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a .pt file in one.")],
+    store: Store = None,
+    split: Split = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write; default: report.html in the run folder.")] = None,
+) -> None:
+    """Write one HTML page: curves, metrics beside chance, what was found and what was missed."""
+    from train.report import write_report
+
+    typer.echo(f"report: {write_report(run, store=store, split=split, out=out)}")
+
+
+def _run_of(target: Path, overrides: list[str]) -> Path:
+    """The checkpoint or run folder that a target names; a config names its run folder."""
+    from shared.config import load_config
+    from shared.errors import RequestError
+    from train.config import FitConfig
+
+    if target.suffix in (".yaml", ".yml"):
+        return load_config(target, FitConfig, overrides).run
+    if overrides:
+        raise RequestError(
+            f"{overrides[0]!r}: overrides need a config file, but {target} is a checkpoint or run folder"
+        )
+    return target

@@ -1,0 +1,99 @@
+"""`train report`: one HTML page that needs no network: curves, metrics beside chance, finds and mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from shared.atomic import replace_file
+from train.charts import HEIGHT, WIDTH, Chart, curve
+from train.distributed import distributed_world
+from train.evaluate import Subject, measured, open_subject, run_folder
+from train.gallery import galleries
+from train.retrieval import embed_split, metric_value
+from train.runlog import METRICS_FILE, read_records
+from train.thumbnails import find_thumbnails
+
+# Key in metrics.jsonl, title, whether the axis starts at zero.
+_CURVES = (
+    ("loss", "Loss over the global batch", False),
+    ("accuracy", "Accuracy in the batch", True),
+    ("temperature", "Temperature", False),
+    ("grad_norm", "Gradient norm before clipping", True),
+    ("lr", "Learning rate", True),
+)
+
+
+def write_report(target: Path, *, store: Path | None = None, split: str | None = None, out: Path | None = None) -> Path:
+    """Evaluate a run's best checkpoint and write the page; returns its path (default: report.html in the run folder).
+
+    Raises RequestError where the run has no checkpoint or does not fit the store.
+    """
+    with distributed_world("auto") as world:
+        subject = open_subject(target, world, store=store, set_name=None, split=split)
+        config = subject.config.evaluate
+        embedded = embed_split(subject.model, subject.data, world, config.batch_size)
+        result = measured(subject, embedded, config)
+        thumbnails = find_thumbnails(subject.store, subject.data)
+        pictures = None if isinstance(thumbnails, str) else thumbnails
+        sample, mistakes = galleries(embedded, subject.data, pictures)
+    page = _environment().get_template("report.html.j2").render(
+        title=run_folder(subject.checkpoint).name,
+        result=result,
+        directions=_directions(result),
+        facts=_facts(subject),
+        charts=_charts(run_folder(subject.checkpoint), subject.config.checkpoint.metric),
+        width=WIDTH,
+        height=HEIGHT,
+        sample=sample,
+        mistakes=mistakes,
+        why_no_pictures=thumbnails if isinstance(thumbnails, str) else None,
+    )  # fmt: skip
+    path = out or run_folder(subject.checkpoint) / "report.html"
+    replace_file(path, page.encode())
+    return path
+
+
+def _environment() -> Environment:
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+
+
+def _charts(run: Path, metric: str) -> list[Chart]:
+    """The curves that metrics.jsonl has; none where the run folder was left without it."""
+    path = run / METRICS_FILE
+    records = read_records(path) if path.exists() else []
+    steps = [record for record in records if "loss" in record]
+    charts = [
+        curve(title, [(record["step"], record[key]) for record in steps], from_zero=zero)
+        for key, title, zero in _CURVES
+    ]
+    validations = [(r["step"], metric_value(r["validation"], metric)) for r in records if "validation" in r]
+    charts.append(curve(f"Validation, {metric}", validations, from_zero=True))
+    return [chart for chart in charts if chart is not None]
+
+
+def _directions(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the table of metrics, for both directions."""
+    titles = {"text_to_video": "Caption looks for its video", "video_to_text": "Video looks for its caption"}
+    return [
+        {"title": title, **result[key], "recalls": [name for name in result[key] if name.startswith("R@")]}
+        for key, title in titles.items()
+        if key in result
+    ]
+
+
+def _facts(subject: Subject) -> list[tuple[str, str]]:
+    config, model = subject.config, subject.model
+    trained = sum(parameter.numel() for parameter in model.parameters())
+    return [
+        ("Store", f"{subject.store.path}, set {subject.data.manifest.name}, split {subject.data.split}"),
+        ("Features", f"stream {subject.data.stream.name}, {subject.data.input_dim} channels"),
+        ("Checkpoint", f"{subject.checkpoint.name}, after {subject.step} steps"),
+        ("Model", f"{config.model.video.name} over rows, {config.model.text.name} text tower, {trained:,} parameters"),
+        ("Loss", f"{config.loss.name}, {config.order.candidates} candidate captions"),
+        ("Training", f"global batch {config.batch_size}, {config.optim.name}, seed {config.seed}, {config.precision}"),
+        ("Temperature", f"{float(model.temperature().detach()):.4f}"),
+    ]
