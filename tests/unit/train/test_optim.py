@@ -1,0 +1,74 @@
+"""Which parameters learn, in which groups, and how far."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from shared.errors import RequestError
+from train.optim import GroupConfig, OptimConfig, build_optimizer, clip_gradients, set_learning_rate
+
+
+@pytest.fixture
+def model():
+    model = nn.Module()
+    model.text = nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3))
+    model.video = nn.Linear(5, 3)
+    model.temperature = nn.Parameter(torch.tensor(0.5))
+    return model
+
+
+def names_by(optimizer, model, key):
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {names[id(p)]: group[key] for group in optimizer.param_groups for p in group["params"]}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)])
+def test_biases_norms_and_temperature_do_not_decay(model, name, kind):
+    optimizer = build_optimizer(model, OptimConfig(name=name, weight_decay=0.3))
+    assert isinstance(optimizer, kind)
+    decays = names_by(optimizer, model, "weight_decay")
+    assert len(decays) == len(list(model.parameters()))
+    assert {name for name, decay in decays.items() if decay} == {"text.0.weight", "video.weight"}
+
+
+def test_groups_learn_at_their_own_rate_and_follow_the_schedule(model):
+    config = OptimConfig(lr=0.1, groups=(GroupConfig(pattern="text.*", scale=0.5), GroupConfig(pattern="*", scale=2)))
+    optimizer = build_optimizer(model, config)
+    set_learning_rate(optimizer, 0.25)
+    rates = names_by(optimizer, model, "lr")
+    assert rates["text.0.weight"] == rates["text.1.bias"] == pytest.approx(0.0125)
+    assert rates["video.weight"] == rates["temperature"] == pytest.approx(0.05)
+    set_learning_rate(optimizer, 1.0)
+    assert names_by(optimizer, model, "lr")["video.weight"] == pytest.approx(0.2)
+
+
+def test_only_what_learns_is_optimised(model):
+    optimizer = build_optimizer(model, OptimConfig(freeze=("text.*", "temperature")))
+    assert set(names_by(optimizer, model, "lr")) == {"video.weight", "video.bias"}
+    assert not model.text[0].weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    "config", [OptimConfig(freeze=("txet.*",)), OptimConfig(groups=(GroupConfig(pattern="txet.*", scale=1),))]
+)
+def test_a_pattern_without_a_match_is_refused(model, config):
+    with pytest.raises(RequestError, match=r"'txet\.\*' matches no parameter.*video"):
+        build_optimizer(model, config)
+
+
+def test_freezing_everything_is_refused(model):
+    with pytest.raises(RequestError, match="nothing would learn"):
+        build_optimizer(model, OptimConfig(freeze=("*",)))
+
+
+@pytest.mark.parametrize("limit", [None, 1.0, 100.0])
+def test_clipping_returns_the_norm_before_and_scales_to_the_limit(model, limit):
+    model.video.weight.grad = torch.full((3, 5), 2.0)
+    model.temperature.grad = torch.tensor(2.0)
+    norm = clip_gradients(model.parameters(), limit)
+    assert norm.item() == pytest.approx(8.0)
+    expected = 2.0 if limit != 1.0 else 0.25
+    torch.testing.assert_close(model.video.weight.grad, torch.full((3, 5), expected), rtol=1e-5, atol=0)
+    assert model.temperature.grad.item() == pytest.approx(expected, rel=1e-5)

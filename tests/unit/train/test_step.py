@@ -1,0 +1,116 @@
+"""One step in one process. Several ranks: tests/integration/test_step_equality.py."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from train.batch import Batch
+from train.distributed import World
+from train.losses import MilNceConfig, build_loss
+from train.model import ModelConfig, TokenSpec, WordsConfig, build_model
+from train.model.temperature import TemperatureConfig
+from train.optim import OptimConfig, build_optimizer
+from train.step import NonFiniteStep, TrainStep
+
+ALONE = World(0, 1, 0, torch.device("cpu"))
+
+
+def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> TrainStep:
+    torch.manual_seed(1)
+    config = ModelConfig(
+        dim=8,
+        text=WordsConfig(word_dim=6, hidden=16),
+        temperature=TemperatureConfig(**{"value": 0.1, "learned": True, **temperature}),
+    )
+    model = build_model(config, input_dim=5, tokens=TokenSpec(vocab_size=30, pad_id=0, max_tokens=4))
+    optimizer = build_optimizer(model, OptimConfig(lr=lr))
+    return TrainStep(
+        model, optimizer, build_loss(MilNceConfig()), ALONE, factor=lambda index: 1.0 if index else 0.5, clip=clip
+    )
+
+
+@pytest.fixture
+def batch():
+    draw = torch.Generator().manual_seed(2)
+    return Batch(
+        torch.randn(6, 3, 5, generator=draw),
+        torch.ones(6, 3, dtype=torch.bool),
+        torch.randint(1, 30, (6, 2, 4), generator=draw),
+        torch.tensor([[True, True]] * 4 + [[True, False], [False, False]]),
+        torch.arange(6) + 40,
+    )
+
+
+def test_repeated_steps_learn_the_batch(batch):
+    step = make_step()
+    results = [step(batch, index) for index in range(60)]
+    assert results[-1].loss < 0.1 < 1 < results[0].loss
+    assert results[-1].accuracy == 1.0
+    assert results[0].learning_rate == pytest.approx(0.005)
+    assert results[1].learning_rate == pytest.approx(0.01)
+    assert results[0].clips == 6
+    assert results[0].temperature == pytest.approx(0.1)
+
+
+def test_a_step_is_a_function_of_weights_and_batch(batch):
+    first, second = make_step(), make_step()
+    for index in range(3):
+        assert first(batch, index) == second(batch, index)
+    for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_half_precision_features_are_accepted(batch):
+    assert math.isfinite(make_step()(replace(batch, video_BTD=batch.video_BTD.half()), 0).loss)
+
+
+def test_empty_slots_and_padded_rows_change_nothing(batch):
+    tokens, video, mask = batch.tokens_BKL.clone(), batch.video_BTD.clone(), batch.video_mask_BT.clone()
+    mask[:, 2] = False
+    tokens[5], video[:, 2] = 7, math.nan
+    clean = replace(batch, video_BTD=torch.where(mask[..., None], video, 0.0), video_mask_BT=mask)
+    dirty = replace(clean, video_BTD=video, tokens_BKL=tokens)
+    first, second = make_step(), make_step()
+    assert first(clean, 0) == second(dirty, 0)
+    for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_learned_temperature_stays_within_its_bounds(batch):
+    step = make_step(lr=0.5, clip=None, minimum=0.09, maximum=0.11)
+    for index in range(10):
+        step(batch, index)
+        assert 0.09 - 1e-6 <= step.model.temperature().item() <= 0.11 + 1e-6
+
+
+def test_a_fixed_temperature_stays_and_is_no_parameter(batch):
+    step = make_step(learned=False)
+    assert step(batch, 0).temperature == step(batch, 1).temperature == pytest.approx(0.1)
+    assert "temperature.log_value" not in dict(step.model.named_parameters())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_non_finite_clip_stops_before_any_weight_changes_and_names_its_video(batch, value):
+    step = make_step()
+    before = copy.deepcopy(step.model.state_dict())
+    video = batch.video_BTD.clone()
+    video[2, 1, 0] = value
+    with pytest.raises(NonFiniteStep, match="videos 42") as caught:
+        step(replace(batch, video_BTD=video), 0)
+    assert caught.value.video_ids == [42]
+    assert caught.value.exit_code == 5
+    for name, tensor in step.model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_a_non_finite_gradient_names_the_whole_batch(batch):
+    step = make_step()
+    step.model.video.projection.weight.register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(NonFiniteStep, match="gradient norm") as caught:
+        step(batch, 0)
+    assert caught.value.video_ids == list(range(40, 46))
