@@ -20,6 +20,8 @@ from preprocess.captions.types import Caption, Cue, Word
 from shared.config import Config
 
 STEPS: dict[str, Step] = {
+    "times": each(timing.repair_times),
+    "zero_length": each(timing.drop_zero_length),
     "tags": markup.strip_tags,
     "entities": each(markup.strip_entities),
     "rolling": rolling.unroll,
@@ -29,8 +31,6 @@ STEPS: dict[str, Step] = {
     "speakers": each(text.drop_speakers),
     "whitespace": each(text.collapse_whitespace),
     "empty": each(text.drop_empty),
-    "times": each(timing.repair_times),
-    "zero_length": each(timing.drop_zero_length),
     "beyond_end": timing.keep_inside,
     "duplicates": timing.drop_duplicates,
     "overlaps": timing.cut_overlaps,
@@ -43,6 +43,8 @@ _MOST_PASSES = 32
 class CleanConfig(Config):
     """One switch per step, in the order of the steps; `examples` (before, after) are kept of each."""
 
+    times: bool = True
+    zero_length: bool = True
     tags: bool = True
     entities: bool = True
     rolling: bool = True
@@ -52,8 +54,6 @@ class CleanConfig(Config):
     speakers: bool = True
     whitespace: bool = True
     empty: bool = True
-    times: bool = True
-    zero_length: bool = True
     beyond_end: bool = True
     duplicates: bool = True
     overlaps: bool = True

@@ -14,10 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from preprocess.captions.spans import Span
-
-HOLD = 0.05
-"""Seconds: a cue this short is no speech; it only keeps a line on screen."""
+from preprocess.captions.spans import HOLD, Span
+from preprocess.captions.timing import cut_overlaps
 
 _TOUCHING = 0.1
 _MOST_LINES = 16
@@ -40,7 +38,9 @@ def unroll(spans: list[Span], duration: float | None) -> list[Span | None]:
         return list(spans)
     cuts = _line_cuts(spans) if form == "lines" else _joined_cuts(spans)
     timed = any(span.marks for span in spans)
-    return [_cut(span, at, timed) for span, at in zip(spans, cuts, strict=True)]
+    # A line stays on screen while the next is spoken: what a cue adds ends where the next cue starts.
+    spoken = [span for span in cut_overlaps(spans, None) if span is not None]
+    return [_cut(span, at, timed) for span, at in zip(spoken, cuts, strict=True)]
 
 
 def _form(spans: list[Span]) -> Literal["lines", "joined"] | None:
@@ -101,8 +101,11 @@ def _carried_lines(span: Span, lines: list[_Line], shown: list[str], shown_until
     keys = [line.key for line in lines]
     for count in range(min(spoken, len(shown), _MOST_LINES), 0, -1):
         if shown[-count:] == keys[:count]:
-            # All of it again, but after a pause: said again.
-            return count if count < len(lines) or span.start <= shown_until + _TOUCHING else 0
+            if count < len(lines) or hold:
+                return count
+            # All of it again. Two equal lines may have rolled by one; and after a pause a line is said again.
+            rolled = count > 1 and shown[1 - count :] == keys[: count - 1]
+            return count - 1 if rolled else count if span.start <= shown_until + _TOUCHING else 0
     return 0
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+HOLD = 0.05
+"""Seconds: a cue this short is no speech; it only keeps a line on screen."""
+
 Marks = tuple[tuple[int, float], ...]
 """(offset in the text, second at which what stands there is spoken), offsets rising."""
 

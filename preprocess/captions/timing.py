@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from preprocess.captions.rolling import HOLD
-from preprocess.captions.spans import Span
+from preprocess.captions.spans import HOLD, Span
 
 
 def repair_times(span: Span) -> Span | None:
@@ -29,7 +28,7 @@ def keep_inside(spans: list[Span], duration: float | None) -> list[Span | None]:
 
 def drop_duplicates(spans: list[Span], duration: float | None) -> list[Span | None]:
     """Drop a cue whose text and start were there before, that only holds the text of the one before on screen, or that
-    overlaps the one before by half and says the same: that one then lasts to the later end.
+    overlaps the one before by more than half and says the same: that one then lasts to the later end.
 
     The same words in two cues that merely follow each other were said twice.
     """
@@ -74,7 +73,7 @@ def _repeats(before: Span, span: Span) -> bool:
     if span.end - span.start <= HOLD:
         return span.start <= before.end + HOLD
     shared = min(before.end, span.end) - span.start
-    return 2 * shared >= min(before.end - before.start, span.end - span.start)
+    return 2 * shared > min(before.end - before.start, span.end - span.start)
 
 
 def _cut_at(span: Span, duration: float) -> Span | None:

@@ -67,7 +67,7 @@ class TokenRates:
 
 
 def load_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Raises EnvironmentLacking when it is not here, RequestError when it does not fit, InputFileError if unreadable."""
+    """Raises EnvironmentLacking when it is not here, RequestError if it does not fit, InputFileError if unreadable."""
     if config.kind == "words":
         return load_word_list(config.name, config.max_length)
     return load_hugging_face(config.name, config.max_length, config.pad_token)

@@ -24,7 +24,7 @@ from shared.config import Config
 class WindowConfig(Config):
     """strategy: see the module. Seconds where nothing else is said.
 
-    min_length: `caption` windows are at least this long, within the video.
+    min_seconds: `caption` windows are at least this long, within the video.
     candidates: K of `caption`.
     length, hop: of `fixed` windows; hop null means length, so that they follow each other.
     min_overlap: a caption belongs to a `fixed` window when they share this much, or all of the shorter of the two.
@@ -32,7 +32,7 @@ class WindowConfig(Config):
     """
 
     strategy: Literal["caption", "fixed", "video"] = "caption"
-    min_length: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+    min_seconds: float = Field(default=5.0, ge=0, allow_inf_nan=False)
     candidates: int = Field(default=5, ge=1)
     length: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     hop: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -120,10 +120,10 @@ def rows_of(bounds_W2: np.ndarray, row_spans: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _per_caption(times: _Times, duration: float, config: WindowConfig) -> tuple[np.ndarray, list[np.ndarray]]:
-    length_N = np.minimum(np.maximum(times.end_N - times.start_N, config.min_length), duration)
+    length_N = np.minimum(np.maximum(times.end_N - times.start_N, config.min_seconds), duration)
     start_N = np.clip(times.centre_N - length_N / 2, 0.0, duration - length_N)
     # A caption that is long enough keeps its own borders, free of rounding.
-    grown_N = times.end_N - times.start_N < config.min_length
+    grown_N = times.end_N - times.start_N < config.min_seconds
     start_N = np.where(grown_N, start_N, times.start_N)
     end_N = np.where(grown_N, np.minimum(start_N + length_N, duration), times.end_N)
     return np.stack([start_N, end_N], axis=1), _nearest(times.centre_N, config.candidates)

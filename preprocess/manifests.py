@@ -1,0 +1,302 @@
+"""Captions kept in a store, and the row spans of one stream, to a manifest set. Reads no video and no row.
+
+    captions as found -> read -> clean -> segment -> align with rows -> tokenise (in batches across videos) -> set
+
+Video by video, so that memory does not grow with the number of captions. Every video the store knows ends in the set's
+videos or in its failures.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from preprocess.captions.clean import CleanConfig, CleanResult, clean
+from preprocess.captions.read import read_track
+from preprocess.captions.segment import SegmentConfig, segment
+from preprocess.captions.split import SplitConfig, is_split_name, read_exclusions, split_of
+from preprocess.captions.tokenise import Tokenizer, TokenizerConfig, TokenRates, load_tokenizer
+from preprocess.captions.types import Caption, CaptionTrack
+from preprocess.captions.windows import Alignment, WindowConfig, align
+from shared.captions import KeptCaptions, read_captions
+from shared.config import Config
+from shared.errors import Failure
+from shared.features import StreamReader
+from shared.fingerprint import fingerprint
+from shared.manifest_writer import ManifestSetWriter
+from shared.schema import ManifestInfo, Name
+from shared.store import StoreWriter
+
+# Raised whenever the same captions and config give another set, so that sets made before are made again.
+_VERSION = 1
+_BATCH_CAPTIONS = 4096
+_EXAMPLES = 5
+
+
+class SetConfig(Config):
+    """One manifest set: the stream whose rows it refers to, and how captions become its windows and token ids."""
+
+    stream: Name = "default"
+    clean: CleanConfig = CleanConfig()
+    segment: SegmentConfig = SegmentConfig()
+    windows: WindowConfig = WindowConfig()
+    split: SplitConfig = SplitConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+
+
+@dataclass(frozen=True)
+class BuiltSet:
+    """changed: whether the store got a new set, or had this very one."""
+
+    name: str
+    changed: bool
+    info: ManifestInfo
+
+    def describe(self) -> str:
+        """One line for people."""
+        splits = ", ".join(f"{count} {split}" for split, count in self.info.splits.items()) or "none"
+        state = "made" if self.changed else "unchanged"
+        return f"set {self.name}: {state}, {self.info.captions} captions, windows: {splits}"
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """One video up to tokenising."""
+
+    video_id: str
+    split: str
+    duration: float
+    rows: int
+    captions: tuple[Caption, ...]
+    alignment: Alignment
+
+
+@dataclass
+class _Report:
+    """What the set's manifest.json tells about how it came about."""
+
+    cues: int = 0
+    skipped: int = 0
+    skipped_examples: list[list[str]] = field(default_factory=list)
+    cleaned: dict[str, int] = field(default_factory=dict)
+    clean_examples: dict[str, list[list[str]]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    left_out_examples: list[list[str | float]] = field(default_factory=list)
+    videos: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    without_captions: int = 0
+    without_windows: int = 0
+    rates: TokenRates = field(default_factory=TokenRates)
+
+    def add_track(self, video_id: str, track: CaptionTrack, cleaned: CleanResult) -> None:
+        self.cues += len(track.cues)
+        self.skipped += len(track.skipped)
+        for line, why in track.skipped[: _EXAMPLES - len(self.skipped_examples)]:
+            self.skipped_examples.append([video_id, f"line {line}: {why}"])
+        for step, count in cleaned.counts.items():
+            self.cleaned[step] = self.cleaned.get(step, 0) + count
+        for step, found in cleaned.examples.items():
+            examples = self.clean_examples.setdefault(step, [])
+            examples += [[video_id, *pair] for pair in found[: _EXAMPLES - len(examples)]]
+
+    def add_video(self, video: _Prepared) -> None:
+        self.videos[video.split] = self.videos.get(video.split, 0) + 1
+        self.without_captions += not video.captions
+        self.without_windows += not video.alignment.windows
+        for out in video.alignment.left_out:
+            self.left_out[out.why] = self.left_out.get(out.why, 0) + 1
+            if len(self.left_out_examples) < _EXAMPLES:
+                self.left_out_examples.append([video.video_id, out.start, out.end, out.why])
+
+    def as_dict(self, inputs: str) -> dict[str, Any]:
+        return {
+            "inputs": inputs,
+            "videos": dict(sorted(self.videos.items())),
+            "videos_without_captions": self.without_captions,
+            "videos_without_windows": self.without_windows,
+            "failures": dict(sorted(self.failures.items())),
+            "cues": self.cues,
+            "skipped_cues": {"count": self.skipped, "examples": self.skipped_examples},
+            "cleaning": {
+                step: {"changed": count, "examples": self.clean_examples.get(step, [])}
+                for step, count in self.cleaned.items()
+            },
+            "windows_left_out": {"counts": dict(sorted(self.left_out.items())), "examples": self.left_out_examples},
+            "tokens": self.rates.report(),
+        }
+
+
+def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
+    """Make the set `name` from what the store holds, and commit it; a set made from the very same is left as it is.
+
+    Raises StoreError for a stream that is not there, DamageFound for captions that cannot be read, and what
+    `load_tokenizer` and `read_exclusions` raise.
+    """
+    store = writer.store
+    stream = store.stream(section.stream)
+    tokenizer = load_tokenizer(section.tokenizer)
+    excluded = read_exclusions(section.split.exclude)
+    inputs = _inputs_fingerprint(writer, section, tokenizer, excluded)
+    if name in store.root.sets and store.root.sets[name].stream_fingerprint == stream.fingerprint:
+        info = store.manifest_set(name).info
+        if info.report.get("inputs") == inputs:
+            return BuiltSet(name, False, info)
+    directory = writer.scratch / f"set-{name}"
+    shutil.rmtree(directory, ignore_errors=True)
+    output = ManifestSetWriter(directory)
+    builder = _Builder(section, stream, tokenizer, excluded, output)
+    report = builder.add_all(read_captions(store))
+    info, files = output.finish(
+        name=name,
+        stream=section.stream,
+        stream_fingerprint=stream.fingerprint,
+        config=section.model_dump(mode="json"),
+        tokenizer=tokenizer.identity,
+        report=report.as_dict(inputs),
+    )
+    writer.commit_set(info, files)
+    return BuiltSet(name, True, info)
+
+
+def _inputs_fingerprint(writer: StoreWriter, section: SetConfig, tokenizer: Tokenizer, excluded: frozenset[str]) -> str:
+    root = writer.store.root
+    return fingerprint(
+        {
+            "version": _VERSION,
+            "config": section.model_dump(mode="json"),
+            "tokenizer": tokenizer.identity,
+            "excluded": sorted(excluded),
+            "captions": [ref.name for ref in root.captions],
+            "stream": root.streams[section.stream].model_dump(mode="json"),
+        }
+    )
+
+
+class _Builder:
+    """Puts videos into a set, one after another."""
+
+    def __init__(
+        self,
+        section: SetConfig,
+        stream: StreamReader,
+        tokenizer: Tokenizer,
+        excluded: frozenset[str],
+        output: ManifestSetWriter,
+    ) -> None:
+        self._section = section
+        self._stream = stream
+        self._tokenizer = tokenizer
+        self._excluded = excluded
+        self._output = output
+        self._failed = dict(stream.failures)
+        self._report = _Report()
+
+    def add_all(self, videos: Iterable[KeptCaptions]) -> _Report:
+        for batch in _batches(self._prepared(videos)):
+            self._write(batch)
+        return self._report
+
+    def _prepared(self, videos: Iterable[KeptCaptions]) -> Iterator[_Prepared]:
+        for video in videos:
+            prepared = self._prepare(video)
+            if isinstance(prepared, _Prepared):
+                yield prepared
+            else:
+                self._report.failures[prepared.reason] = self._report.failures.get(prepared.reason, 0) + 1
+                self._output.add_failure(video.video_id, prepared.stage, prepared.reason, prepared.message)
+
+    def _prepare(self, video: KeptCaptions) -> _Prepared | Failure:
+        number = int(self._stream.index_of([video.video_id])[0])
+        unusable = self._unusable(video, number)
+        if unusable is not None:
+            return unusable
+        track = _first_readable(video)
+        if isinstance(track, Failure):
+            return track
+        duration = float(self._stream.durations[number])
+        spans = self._stream.spans(number)
+        captions = self._captions(video.video_id, track, duration) if track else ()
+        return _Prepared(
+            video_id=video.video_id,
+            split=split_of(video.video_id, video.split, self._section.split),
+            duration=duration,
+            rows=len(spans),
+            captions=captions,
+            alignment=align(captions, spans, duration, self._section.windows),
+        )
+
+    def _unusable(self, video: KeptCaptions, number: int) -> Failure | None:
+        if video.video_id in self._excluded:
+            return Failure("excluded", "split", f"stands in the exclusion list {self._section.split.exclude}")
+        if video.video_id in self._failed:
+            return self._failed[video.video_id]
+        if number < 0:
+            return Failure("not_extracted", "extract", f"stream {self._section.stream!r} has no rows of it yet")
+        if video.failure is not None:
+            return Failure(video.failure.reason, video.failure.stage, video.failure.message)
+        if self._section.split.given and video.split and not is_split_name(video.split):
+            return Failure("bad_split", "split", f"split {video.split!r} is not of letters, digits, - and _")
+        return None
+
+    def _captions(self, video_id: str, track: CaptionTrack, duration: float) -> tuple[Caption, ...]:
+        cleaned = clean(track.cues, duration, self._section.clean)
+        self._report.add_track(video_id, track, cleaned)
+        return segment(cleaned.captions, self._section.segment)
+
+    def _write(self, videos: list[_Prepared]) -> None:
+        encoded = self._tokenizer.encode([caption.text for video in videos for caption in video.captions])
+        self._report.rates.add(encoded)
+        done = 0
+        for video in videos:
+            ids = encoded.ids[done : done + len(video.captions)]
+            done += len(video.captions)
+            self._write_video(video, ids)
+
+    def _write_video(self, video: _Prepared, ids: list[np.ndarray]) -> None:
+        first = self._output.add_captions(
+            video.video_id,
+            [caption.start for caption in video.captions],
+            [caption.end for caption in video.captions],
+            [caption.text for caption in video.captions],
+            ids,
+        )
+        for window in video.alignment.windows:
+            self._output.add_window(
+                video.split,
+                video.video_id,
+                window.start,
+                window.end,
+                window.first_row,
+                window.rows,
+                [first + caption for caption in window.candidates],
+            )
+        self._output.add_video(video.video_id, video.split, video.duration, video.rows)
+        self._report.add_video(video)
+
+
+def _first_readable(video: KeptCaptions) -> CaptionTrack | Failure | None:
+    """The first track that can be read; the first one's failure if none can; None for a video without tracks."""
+    first: Failure | None = None
+    for kept in video.tracks:
+        track = read_track(kept.data, kept.name)
+        if not isinstance(track, Failure):
+            return track
+        first = first or track
+    return first
+
+
+def _batches(videos: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
+    batch: list[_Prepared] = []
+    captions = 0
+    for video in videos:
+        batch.append(video)
+        captions += len(video.captions)
+        if captions >= _BATCH_CAPTIONS or len(batch) >= _BATCH_CAPTIONS:
+            yield batch
+            batch, captions = [], 0
+    if batch:
+        yield batch
