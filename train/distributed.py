@@ -153,12 +153,12 @@ def _all_gather(x: torch.Tensor, world: World) -> torch.Tensor:
 
 
 def agree_on_bags(rows: int, candidates: int, world: World) -> int:
-    """The widest bag (candidates per clip) over all ranks; one small collective.
+    """The widest bag (candidates per clip) over all ranks, at least 1; one small collective.
 
     Raises RequestError on every rank when the numbers of rows differ: an uneven gather would hang or mix rows.
     """
     if world.size == 1:
-        return candidates
+        return max(1, candidates)
     extremes = torch.tensor([rows, -rows, candidates], dtype=torch.int64, device=world.device)
     dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
     most, negated_least, widest = (int(value) for value in extremes.tolist())
@@ -167,15 +167,15 @@ def agree_on_bags(rows: int, candidates: int, world: World) -> int:
             f"ranks bring {-negated_least} to {most} clips to one step (rank {world.rank}: {rows}), expected the same "
             "number everywhere; choose a global batch that the number of ranks divides"
         )
-    return widest
+    return max(1, widest)
 
 
-def pad_bags(x: torch.Tensor, candidates: int) -> torch.Tensor:
-    """(B, K, ...) -> (B, candidates, ...), the new slots zero (False for a mask). K may not exceed `candidates`."""
+def pad_bags(x: torch.Tensor, candidates: int, value: int = 0) -> torch.Tensor:
+    """(B, K, ...) -> (B, candidates, ...), the new slots `value` (0: False in a mask). K may not exceed `candidates`."""
     missing = candidates - x.shape[1]
     if missing == 0:
         return x
-    return torch.cat([x, x.new_zeros(x.shape[0], missing, *x.shape[2:])], dim=1)
+    return torch.cat([x, x.new_full((x.shape[0], missing, *x.shape[2:]), value)], dim=1)
 
 
 def mean_over_ranks(x: torch.Tensor, world: World) -> torch.Tensor:

@@ -97,11 +97,14 @@ class TrainStep:
 
     def _global_embeddings(self, batch: Batch) -> tuple[Embeddings, torch.Tensor]:
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
-        own = self._forward(batch.video_BTD, batch.video_mask_BT, batch.tokens_BKL, batch.caption_mask_BK)
+        # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
+        tokens_BKL = pad_bags(batch.tokens_BKL, candidates, self.model.pad_id)
+        caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
+        own = self._forward(batch.video_BTD, batch.video_mask_BT, tokens_BKL, caption_mask_BK)
         gathered = Embeddings(
             gather_rows(own.video_BD, self._world),
-            gather_rows(pad_bags(own.text_BKD, candidates), self._world),
-            gather_plain(pad_bags(own.text_mask_BK, candidates), self._world),
+            gather_rows(own.text_BKD, self._world),
+            gather_plain(own.text_mask_BK, self._world),
             own.temperature,
         )
         return gathered, gather_plain(batch.video_ids_B, self._world)

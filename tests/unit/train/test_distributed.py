@@ -70,6 +70,7 @@ def test_collectives_of_one_are_identities():
     assert gather_rows(x, ALONE) is x
     assert gather_plain(x, ALONE) is x
     assert agree_on_bags(3, 5, ALONE) == 5
+    assert agree_on_bags(3, 0, ALONE) == 1
     assert broadcast_seed(17, ALONE) == 17
     assert torch.equal(mean_over_ranks(x, ALONE), x.detach())
     assert not mean_over_ranks(x, ALONE).requires_grad
@@ -80,4 +81,5 @@ def test_bags_are_padded_with_empty_slots():
     assert pad_bags(text, 3) is text
     assert pad_bags(text, 5).shape == (2, 5, 4)
     assert not pad_bags(text, 5)[:, 3:].any()
+    assert pad_bags(text, 5, 9)[:, 3:].eq(9).all()
     assert pad_bags(mask, 5).tolist() == [[True] * 3 + [False] * 2] * 2

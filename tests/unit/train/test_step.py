@@ -94,6 +94,13 @@ def test_a_fixed_temperature_stays_and_is_no_parameter(batch):
     assert "temperature.log_value" not in dict(step.model.named_parameters())
 
 
+def test_a_batch_without_any_caption_has_loss_zero_and_no_gradient(batch):
+    step = make_step()
+    none = replace(batch, tokens_BKL=batch.tokens_BKL[:, :0], caption_mask_BK=batch.caption_mask_BK[:, :0])
+    result = step(none, 0)
+    assert (result.loss, result.grad_norm, result.accuracy) == (0.0, 0.0, 0.0)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_non_finite_clip_stops_before_any_weight_changes_and_names_its_video(batch, value):
     step = make_step()

