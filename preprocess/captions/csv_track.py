@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 
 from preprocess.captions.types import Cue
 
 COLUMNS = ("start", "end", "text")
+
+# A quote that is never closed would swallow the rest of the file; no caption has this many lines.
+_MOST_LINES = 64
 
 
 def has_header(text: str) -> bool:
@@ -18,26 +20,35 @@ def has_header(text: str) -> bool:
 def parse_csv(text: str) -> tuple[list[Cue], list[tuple[int, str]]]:
     """Cues in order, and what was skipped as (line number from 1, why)."""
     # NUL ends a row for the csv module of some versions, and is no text in any of them.
-    reader = csv.reader(io.StringIO(text.replace("\0", "�"), newline=""), strict=False)
-    columns = _columns(next(reader))
+    lines = [line + "\n" for line in text.replace("\0", "\ufffd").split("\n")]
+    columns = _columns(_first_row(text))
     assert columns is not None, "parse_csv is for texts that has_header accepts"
     cues: list[Cue] = []
     skipped: list[tuple[int, str]] = []
-    while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return cues, skipped
-        except csv.Error as error:
-            skipped.append((line, f"not a CSV row: {error}"))
-            continue
-        if row:
-            parsed = _parse_row(row, columns)
-            if isinstance(parsed, Cue):
-                cues.append(parsed)
-            else:
-                skipped.append((line, parsed))
+    at = 1
+    while at < len(lines):
+        row, used = _record(lines, at)
+        parsed = _parse_row(row, columns) if isinstance(row, list) else row
+        if isinstance(parsed, Cue):
+            cues.append(parsed)
+        elif row != []:
+            skipped.append((at + 1, parsed))
+        at += used
+    return cues, skipped
+
+
+def _record(lines: list[str], at: int) -> tuple[list[str] | str, int]:
+    """The record that starts at line `at` and how many lines it takes; of one that never ends: why, and one line."""
+    most = min(_MOST_LINES, len(lines) - at)
+    reader = csv.reader(lines[number] for number in range(at, at + most))
+    try:
+        row = next(reader, [])
+        if reader.line_num == most:
+            # At the end of what it may read, the reader takes an open quote for closed; strictly, it is an error.
+            next(csv.reader(lines[at : at + most], strict=True), [])
+    except csv.Error as error:
+        return f"not a CSV row: {error}", 1
+    return row, max(1, reader.line_num)
 
 
 def _first_row(text: str) -> list[str]:

@@ -91,9 +91,7 @@ def test_times_are_real_and_inside_the_video(cues: list[Cue], duration: float | 
 @given(tracks(CUE_TEXTS))
 def test_the_words_are_those_of_the_file_in_its_order(cues: list[Cue]) -> None:
     said = [word for cue in cues for word in re.findall(r"[\w'&]+", plain_text(cue.text))]
-    kept = [
-        word for c in clean(cues, None, CleanConfig()).captions for word in re.findall(r"[\w'&]+", c.text)
-    ]
+    kept = [word for c in clean(cues, None, CleanConfig()).captions for word in re.findall(r"[\w'&]+", c.text)]
     rest = iter(said)
     assert all(word in rest for word in kept), (said, kept)
 

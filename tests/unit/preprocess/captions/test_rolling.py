@@ -134,7 +134,7 @@ def test_lines_joined_into_one() -> None:
 
 
 def test_captions_that_grow_word_by_word() -> None:
-    words = "we slide the bread in and wait".split()
+    words = ["we", "slide", "the", "bread", "in", "and", "wait"]
     cues = [Cue(0.5 * at, 0.5 * at + 0.5, " ".join(words[: at + 1])) for at in range(len(words))]
     assert said(cues) == [(0.5 * at, word) for at, word in enumerate(words)]
 

@@ -1,0 +1,118 @@
+"""Each cleaning step on the cases it is for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from preprocess.captions.clean import CleanConfig, clean
+from preprocess.captions.types import Cue
+
+
+def text(raw: str, **steps: bool) -> str:
+    return " | ".join(c.text for c in clean([Cue(0.0, 10.0, raw)], None, CleanConfig(**steps)).captions)
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean_text"),
+    [
+        ("<v Roger Bingham>We are <i>in</i> New York", "We are in New York"),
+        ('<font color="#ff0000">hot</font><br/>pan', "hot pan"),
+        ("<c.colorE5E5E5>wor</c><c>ld</c>", "world"),
+        ("{\\an8}{\\i1}top\\Nbottom", "top bottom"),
+        ("a <b>b</b> <c.colo", "a b"),
+        ("1 < 2 and 3 > 2, i <3 you", "1 < 2 and 3 > 2, i <3 you"),
+        ("salt &amp; pepper &#39;n&#x27; oil&nbsp;&lt;i&gt;now&lt;/i&gt;", "salt & pepper 'n' oil now"),
+        ("R&B at AT&T &unknown; &copy", "R&B at AT&T &unknown; &copy"),
+        ("cafÃ© naÃ¯ve", "café naïve"),
+        ("cafe\u0301", "café"),
+        ("a\u200bb\u00a0c\ufeff d\u00ade\x07f", "a b c de f"),
+        ("[Music] we [ Evening Stroll\nmusic ] bake [\u00a0__\u00a0]", "we bake"),
+        ("(screen whooshes)", ""),
+        ("- (applause)", ""),
+        ("mix (laughs) well (or badly)", "mix well (or badly)"),
+        ("*sighs* fine, 2 * 3 * 4", "fine, 2 * 3 * 4"),
+        ("♪ la la ♪", "la la"),
+        (">> hello >> JOHN: hi\n>>> you", "hello hi you"),
+        ("- Hello.\n- Hi.", "Hello. Hi."),
+        ("-5 degrees - cold", "-5 degrees - cold"),
+        ("NAR: This is it", "This is it"),
+        ("SPEAKER 2: well", "well"),
+        ("Narrator: once", "once"),
+        ("STEP ONE: MIX", "STEP ONE: MIX"),
+        ("at 10:30: go", "at 10:30: go"),
+        (" \t a \n\n b ", "a b"),
+        ("...", ""),
+        ("日本", "日本"),
+    ],
+)
+def test_text(raw: str, clean_text: str) -> None:
+    assert text(raw) == clean_text
+
+
+def test_every_step_can_be_left_out() -> None:
+    raw = "<i>a</i> &amp; [Music]\n>> cafÃ©"
+    assert text(raw, tags=False) == "<i>a</i> & cafÃ©".replace("cafÃ©", "café")
+    assert text(raw, entities=False) == "a &amp; café"
+    assert text(raw, sounds=False) == "a & [Music] café"
+    assert text(raw, speakers=False) == "a & >> café"
+    assert text(raw, mojibake=False) == "a & cafÃ©"
+    assert text("a\n b", whitespace=False) == "a\n b"
+    assert text("cafe\u0301", unicode=False) == "cafe\u0301"
+    assert text("?!", empty=False) == "?!"
+
+
+def times(cues: list[Cue], duration: float | None = None) -> list[tuple[float, float, str]]:
+    return [(c.start, c.end, c.text) for c in clean(cues, duration, CleanConfig()).captions]
+
+
+def test_broken_times() -> None:
+    cues = [
+        Cue(-2.0, 1.0, "a"),
+        Cue(3.0, 2.0, "b"),
+        Cue(4.0, 4.0, "c"),
+        Cue(math.nan, 5.0, "d"),
+        Cue(5.0, math.inf, "e"),
+        Cue(-3.0, -1.0, "f"),
+        Cue(6.0, 7.0, "g"),
+    ]
+    assert times(cues) == [(0.0, 1.0, "a"), (2.0, 3.0, "b"), (6.0, 7.0, "g")]
+
+
+def test_beyond_the_end() -> None:
+    cues = [Cue(1.0, 2.0, "a"), Cue(2.0, 9.0, "b <00:03.000>c <00:05.000>d"), Cue(5.0, 6.0, "e"), Cue(8.0, 9.0, "f")]
+    assert times(cues, 5.0) == [(1.0, 2.0, "a"), (2.0, 5.0, "b c")]
+
+
+def test_duplicates() -> None:
+    same = [Cue(0.0, 2.0, "a"), Cue(0.0, 2.0, "a"), Cue(0.5, 3.0, "a"), Cue(3.0, 3.02, "a"), Cue(3.02, 5.0, "a")]
+    assert times(same) == [(0.0, 3.02, "a"), (3.02, 5.0, "a")]
+    again = [Cue(0.0, 2.0, "a"), Cue(4.0, 5.0, "b"), Cue(0.0, 2.0, "a")]
+    assert times(again) == [(0.0, 2.0, "a"), (4.0, 5.0, "b")]
+
+
+def test_overlaps() -> None:
+    cues = [Cue(0.0, 5.0, "a"), Cue(0.0, 4.0, "b"), Cue(2.0, 6.0, "c"), Cue(1.0, 3.0, "d"), Cue(2.5, 4.0, "e")]
+    assert times(cues) == [(0.0, 2.0, "a"), (0.0, 2.0, "b"), (2.0, 6.0, "c"), (1.0, 2.5, "d"), (2.5, 4.0, "e")]
+
+
+def test_a_cue_lasts_until_its_last_timed_word() -> None:
+    cues = [Cue(0.0, 5.0, "a <00:04.000>b"), Cue(3.0, 6.0, "c")]
+    assert times(cues) == [(0.0, 4.0, "a b"), (3.0, 6.0, "c")]
+
+
+def test_counts_and_examples() -> None:
+    cues = [Cue(float(at), at + 1.0, f"<i>w{at}</i>") for at in range(5)] + [Cue(9.0, 10.0, "[Music]")]
+    result = clean(cues, None, CleanConfig(examples=2))
+    assert {step: count for step, count in result.counts.items() if count} == {
+        "tags": 5,
+        "sounds": 1,
+        "whitespace": 1,
+        "empty": 1,
+    }
+    assert result.examples["tags"] == (
+        ("0.000 --> 1.000 <i>w0</i>", "0.000 --> 1.000 w0"),
+        ("1.000 --> 2.000 <i>w1</i>", "1.000 --> 2.000 w1"),
+    )
+    assert result.examples["empty"] == (("9.000 --> 10.000 ", ""),)
