@@ -63,11 +63,6 @@ class Extractor(Protocol):
         ...
 
 
-def frames_per_row(sampling: Sampling) -> int:
-    """How many frames the decoder hands to `prepare` for one row."""
-    return sampling.frames if sampling.strategy == "dense" else 1
-
-
 def check_clip(frames_THWC: np.ndarray, frames: int) -> None:
     """Raises ValueError unless these are `frames` uint8 RGB frames (T, H, W, 3): the caller's bug, not a bad sample."""
     if frames_THWC.dtype != np.uint8 or frames_THWC.ndim != 4 or frames_THWC.shape[3] != 3:

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import PIL
 import torch
 from PIL import Image, ImageOps
-from pydantic import Field, PositiveInt
 
-from preprocess.decode.sampling import Sampling
-from preprocess.extract.base import ExtractorSpec, check_clip, frames_per_row
-from shared.config import Config
-
-
-class FramesSection(Config):
-    """size: pixels of a row's picture, one number for a square or [height, width].
-
-    fit: `crop` fills the size and cuts what stands over, evenly on both sides; `pad` keeps all and adds black.
-    With `dense` sampling a row is a clip (T, H, W, 3), with every other strategy one picture (H, W, 3).
-    """
-
-    kind: Literal["frames"] = "frames"
-    sampling: Sampling = Field(default_factory=Sampling)
-    size: PositiveInt | tuple[PositiveInt, PositiveInt] = 224
-    fit: Literal["crop", "pad"] = "crop"
-    batch_size: PositiveInt = 8
+from preprocess.extract.base import ExtractorSpec, check_clip
+from preprocess.extract.pixels import crop_and_scale
+from preprocess.extract.sections import FramesSection
 
 
 class FramesExtractor:
@@ -34,8 +17,8 @@ class FramesExtractor:
 
     def __init__(self, section: FramesSection, device: torch.device) -> None:
         del device  # there is nothing to compute
-        self._fit = ImageOps.fit if section.fit == "crop" else ImageOps.pad
-        self._frames = frames_per_row(section.sampling)
+        self._fit = section.fit
+        self._frames = section.sampling.clip_frames
         self._clips = section.sampling.strategy == "dense"
         self._height, self._width = (section.size, section.size) if isinstance(section.size, int) else section.size
         picture = (self._height, self._width, 3)
@@ -44,7 +27,7 @@ class FramesExtractor:
             row_shape=(self._frames, *picture) if self._clips else picture,
             dtype="uint8",
             sampling=section.sampling,
-            batch_size=section.batch_size,
+            batch_size=section.batch_size or 8,
             short_side=max(self._height, self._width),
             identity={
                 "extractor": "frames",
@@ -72,5 +55,7 @@ class FramesExtractor:
         return rows
 
     def _picture(self, frame_HWC: np.ndarray) -> np.ndarray:
-        size = (self._width, self._height)
-        return np.asarray(self._fit(Image.fromarray(frame_HWC), size, method=Image.Resampling.BICUBIC))
+        bicubic = Image.Resampling.BICUBIC
+        if self._fit == "crop":
+            return crop_and_scale(frame_HWC, self._height, self._width, bicubic)
+        return np.asarray(ImageOps.pad(Image.fromarray(frame_HWC), (self._width, self._height), method=bicubic))

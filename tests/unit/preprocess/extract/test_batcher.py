@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocess.decode.sampling import Sampling
-from preprocess.extract import with_smaller_batch
+from preprocess.extract import TimmSection, with_smaller_batch
 from preprocess.extract.base import ExtractorSpec
 from preprocess.extract.batcher import FixedBatcher
 from preprocess.extract.runtime import ComputeOutOfMemory
-from preprocess.extract.timm_image import TimmSection
 from shared.errors import EnvironmentLacking
 
 

@@ -8,10 +8,11 @@ import timm
 import timm.data
 import torch
 from PIL import Image
+from pydantic import ValidationError
 
 from preprocess.decode.sampling import Sampling
-from preprocess.extract import build_extractor
-from preprocess.extract.timm_image import DEFAULT_WEIGHTS, TimmSection
+from preprocess.extract import TimmSection, build_extractor
+from preprocess.extract.timm_image import DEFAULT_WEIGHTS
 from preprocess.extract.weights import read_state
 from shared.errors import EnvironmentLacking, RequestError
 from shared.resources import resolve_resource
@@ -104,18 +105,20 @@ def test_an_unknown_model_is_refused_with_near_names():
         build_extractor(TimmSection(model="mobilenetv9", weights="random", seed=0), "cpu")
 
 
-def test_no_network_for_the_hub_is_an_environment_that_lacks(monkeypatch):
+@pytest.mark.parametrize("broken", ["preprocess.extract.hub.snapshot_download", "timm.create_model"])
+def test_no_network_for_the_hub_is_an_environment_that_lacks(monkeypatch, broken):
     def refuse(*args, **kwargs):
         raise OSError("no route")
 
-    monkeypatch.setattr(timm, "create_model", refuse)
+    monkeypatch.setattr("preprocess.extract.hub.snapshot_download", lambda *args, **kwargs: "cached")
+    monkeypatch.setattr(broken, refuse)
     with pytest.raises(EnvironmentLacking, match=r"no route[\s\S]*by path[\s\S]*random"):
         build_extractor(TimmSection(model=SMALL), "cpu")
 
 
 def test_clips_of_several_frames_are_refused():
-    with pytest.raises(RequestError, match="frames is 4, expected 1"):
-        build_extractor(TimmSection(sampling=Sampling(strategy="dense", frames=4)), "cpu")
+    with pytest.raises(ValidationError, match=r"sampling\.frames must be 1, got 4"):
+        TimmSection(sampling=Sampling(strategy="dense", frames=4))
 
 
 def test_random_weights_are_a_function_of_the_seed_and_leave_the_global_generator_alone():
