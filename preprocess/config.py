@@ -32,6 +32,10 @@ class RayOptions(Config):
     object_store_mib: Annotated[int, Field(ge=128)] = 1024
 
 
+def _default_streams() -> dict[str, ExtractorSection]:
+    return {"default": TimmSection()}
+
+
 class PreprocessConfig(Config):
     """inputs: the input manifest. store: the folder to make or go on with.
 
@@ -46,7 +50,7 @@ class PreprocessConfig(Config):
     inputs: Path
     store: Path
     root: Path | None = None
-    streams: dict[Name, ExtractorSection] = Field(default_factory=lambda: {"default": TimmSection()}, min_length=1)
+    streams: dict[Name, ExtractorSection] = Field(default_factory=_default_streams, min_length=1)
     sets: dict[Name, SetConfig] = Field(default_factory=dict)
     container: Container = "npy"
     shard_videos: PositiveInt | None = None

@@ -23,7 +23,7 @@ from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
 
 from preprocess.config import RayOptions
 from preprocess.engine import Work, build_jobs, decode_order
-from preprocess.feed import DecodeOrder, Ended, Event, decode_events
+from preprocess.feed import Ended, Event, decode_events
 from preprocess.plan import Unit, UnitVideo
 from preprocess.shard import FinishedUnit, StreamJob, extract_unit
 from shared.errors import ClipmillError, EnvironmentLacking, Failure, RunFailed
@@ -34,15 +34,8 @@ _START_TRIES = 2  # a decoder process that dies is started once more: another pr
 _UNIT_TRIES = 3
 
 
-@ray.remote(max_retries=0)
-def decode_task(order: DecodeOrder) -> Iterator[Event]:
-    """The events of one file, from a process of its own that can be killed."""
-    yield from decode_events(order)
-
-
-@ray.remote(max_restarts=0)
-class ExtractActor:
-    """Owns a device: extracts units and writes their shards into scratch."""
+class Extraction:
+    """The actor's class: owns a device, extracts units and writes their shards into scratch."""
 
     def __init__(self, work: Work, options: RayOptions, device: str) -> None:
         self._work, self._options = work, options
@@ -59,6 +52,11 @@ class ExtractActor:
                 ahead.append(_Decoding(waiting.popleft(), self._jobs, self._work, self._options))
             decoding = ahead.popleft()
             yield decoding.video, decoding.events()
+
+
+# The events of one file, from a process of its own that can be killed. Retries are ours: Ray's would repeat events.
+_DECODE_TASK: Any = ray.remote(max_retries=0)(decode_events)
+_EXTRACT_ACTOR: Any = ray.remote(max_restarts=0)(Extraction)
 
 
 class _Decoding:
@@ -87,7 +85,7 @@ class _Decoding:
 
     def _start(self) -> Any:
         # Two blocks may lie unread: one being consumed, one ready.
-        return decode_task.options(num_cpus=self._options.decode_cpus, _generator_backpressure_num_objects=2).remote(
+        return _DECODE_TASK.options(num_cpus=self._options.decode_cpus, _generator_backpressure_num_objects=2).remote(
             self._order
         )
 
@@ -143,7 +141,7 @@ def _run(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[Fin
     resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": options.actor_cpus}
 
     def start_actor() -> Any:
-        return ExtractActor.options(**resources).remote(work, options, "cuda" if gpus else "cpu")
+        return _EXTRACT_ACTOR.options(**resources).remote(work, options, "cuda" if gpus else "cpu")
 
     todo = deque((unit, 1) for unit in units)
     running: dict[Any, _Worker] = {}

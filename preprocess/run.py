@@ -23,10 +23,10 @@ from preprocess.shard import FinishedUnit
 from preprocess.sources import SourceCache
 from preprocess.streams import Change, StreamBook, wanted_streams
 from shared.atomic import replace_file
-from shared.errors import Failure
+from shared.errors import Failure, RequestError
 from shared.fingerprint import sealed_json
 from shared.schema import Source
-from shared.store import StoreWriter, open_writer
+from shared.store import StoreWriter, open_store, open_writer
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,19 @@ def run(config: PreprocessConfig, progress: Progress, limit: int | None = None) 
         if not result.did_nothing:
             _record_run(writer, result, started)
     return result
+
+
+def make_sets(config: PreprocessConfig) -> tuple[BuiltSet, ...]:
+    """`preprocess manifests`: the sets of a config, from what a finished store keeps. No media file is looked at.
+
+    Raises RequestError when the config names no set, StoreError when there is no store.
+    """
+    if not config.sets:
+        raise RequestError("the config names no manifest set: add one under `sets`")
+    open_store(config.store)
+    with open_writer(config.store) as writer:
+        writer.remove_leftovers()
+        return tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
 
 
 def _source(video: InputVideo, sources: SourceCache) -> Source | None:

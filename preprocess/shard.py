@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,13 +48,17 @@ class FinishedUnit:
 
 def extract_unit(unit: Unit, jobs: dict[str, StreamJob], feed: Feed, scratch: Path) -> FinishedUnit:
     """Do a unit's work. Raises what the feed and the file system raise; leaves nothing in the store."""
-    streams = {name: StreamShard(name, jobs[name], unit, scratch) for name in unit.streams}
     found = []
-    for video, events in feed(unit.videos):
-        started = _run_video(video, events, [streams[name] for name in video.streams])
-        if started is not None:
-            found.append((video.path, started))
-    shards = tuple(stream.finish() for stream in streams.values())
+    with ExitStack() as open_files:
+        streams = {}
+        for name in unit.streams:
+            writer = ShardWriter(scratch, name, jobs[name].entry, unit.id, unit.number)
+            streams[name] = StreamShard(jobs[name].extractor, open_files.enter_context(writer))
+        for video, events in feed(unit.videos):
+            started = _run_video(video, events, [streams[name] for name in video.streams])
+            if started is not None:
+                found.append((video.path, started))
+        shards = tuple(stream.finish() for stream in streams.values())
     return FinishedUnit(unit, shards, tuple(found), sum(shard.ref.rows for shard in shards))
 
 
@@ -99,10 +104,9 @@ class StreamShard:
     the writer sees them one after another because batches are first in, first out.
     """
 
-    def __init__(self, name: str, job: StreamJob, unit: Unit, scratch: Path) -> None:
-        self._job = job
-        self._writer = ShardWriter(scratch, name, job.entry, unit.id, unit.number)
-        self._batcher = FixedBatcher(job.extractor, self)
+    def __init__(self, extractor: Extractor, writer: ShardWriter) -> None:
+        self._writer = writer
+        self._batcher = FixedBatcher(extractor, self)
         self._open: deque[_Open] = deque()
         self._current: _Open | None = None
         self._assembler: ClipAssembler | None = None
@@ -128,9 +132,8 @@ class StreamShard:
         if self._current is None or self._assembler is None:
             return
         video = self._current
-        self._add(video, self._assembler.finish(info.duration))
-        if self._current is None:
-            return  # its last rows were refused
+        if not self._add(video, self._assembler.finish(info.duration)):
+            return
         self._current = self._assembler = None
         if not video.spans:
             self.fail(video.video_id, Failure("no_frames", "decode", "the file opens but shows no frame"))
@@ -164,13 +167,15 @@ class StreamShard:
         open_video.rows += len(rows)
         self._close_finished()
 
-    def _add(self, video: _Open, clips: Iterator[Clip]) -> None:
+    def _add(self, video: _Open, clips: Iterator[Clip]) -> bool:
+        """Pass clips on; False when rows that came back meanwhile were refused, so that the video is no longer open."""
         for clip in clips:
-            if self._current is None:
-                return  # failed by rows that came back meanwhile
             video.spans.append((clip.start, clip.end))
             video.valid.append(0 if clip.valid == len(clip.frames_THWC) else clip.valid)
             self._batcher.add(video.video_id, clip.frames_THWC)
+            if self._current is not video:
+                return False
+        return True
 
     def _close_finished(self) -> None:
         """Close the first open video once it has ended and all its rows are here."""

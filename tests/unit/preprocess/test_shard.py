@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocess.decode import FrameBlock, Sampling, VideoInfo
-from preprocess.decode.grid import Grid
+from preprocess.decode.grid import Grid, KeyGrid, grid_of
 from preprocess.extract.base import ExtractorSpec
 from preprocess.feed import Ended, Event, Opened, Started
 from preprocess.plan import Unit, UnitVideo
@@ -50,8 +50,8 @@ def info(count: int) -> VideoInfo:
     return VideoInfo(2, 2, float(count), count, "h264", "mp4", "decord", 0.0, 0)
 
 
-def grid() -> Grid:
-    return Grid(0.0, 1.0, 1.0, 1, 1.0, 0.0, 1e-6, 0.0, 0, None)
+def grid() -> Grid | KeyGrid:
+    return grid_of(Sampling(), first=0.0, end=0.0, tolerance=1e-6)
 
 
 def good(video: int, count: int) -> list[Event]:
