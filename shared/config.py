@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, ValidationError
 from yaml import YAMLError
@@ -45,6 +45,8 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
             raise RequestError(f"override {item!r} is not of the form key=value, as in train.epochs=3")
     try:
         base = OmegaConf.load(path)
+        if not isinstance(base, DictConfig):
+            raise RequestError(f"config {path} holds a list, expected key: value pairs")
         merged = OmegaConf.to_container(OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides))), resolve=True)
     except FileNotFoundError:
         raise RequestError(f"config {path} does not exist; shipped examples are under configs/") from None
@@ -52,8 +54,7 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         raise RequestError(f"config {path} cannot be read: {error}") from None
     except (YAMLError, OmegaConfBaseException) as error:
         raise RequestError(f"config {path} is not valid: {error}") from None
-    if not isinstance(merged, dict):
-        raise RequestError(f"config {path} holds a {type(merged).__name__}, expected key: value pairs")
+    assert isinstance(merged, dict), "a DictConfig becomes a dict"
     return {str(key): value for key, value in merged.items()}
 
 

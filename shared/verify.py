@@ -91,11 +91,12 @@ def _disagreements(store: Store, broken: set[str], progress: Callable[[str], Non
                 for ref in stream.shards
                 if not _any_below(broken, f"{stream_folder(stream.kind, name)}/{ref.name}.")
             ]
-            if len(whole) == len(stream.shards) and streams is store.root.streams:
-                whole_streams.add(name)
-            yield from _stream_disagreements(
-                store.path, name, stream.model_copy(update={"shards": tuple(whole)}), progress
+            found = list(
+                _stream_disagreements(store.path, name, stream.model_copy(update={"shards": tuple(whole)}), progress)
             )
+            yield from found
+            if not found and len(whole) == len(stream.shards) and streams is store.root.streams:
+                whole_streams.add(name)
     for caption_ref in store.root.captions:
         if not _any_below(broken, f"captions/{caption_ref.name}."):
             yield from _caption_disagreements(store.path, caption_ref.name)
@@ -243,7 +244,9 @@ def _window_disagreements(manifest: ManifestSet, stream: StreamReader, folder: s
         windows = manifest.windows(split)
         ends_W = windows.first_row_W + windows.rows_W
         if ((ends_W > rows_V[windows.video_W]) | (windows.first_row_W < 0) | (windows.rows_W < 1)).any():
-            yield Damage(f"{folder}/windows-{split}.csv", "a window has rows that its video does not have")
+            yield Damage(
+                f"{folder}/windows-{split}.csv", "a window has rows that its video does not have: make the set again"
+            )
         if (
             len(windows.candidates)
             and not 0 <= windows.candidates.min() <= windows.candidates.max() < manifest.info.captions

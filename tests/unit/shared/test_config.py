@@ -1,0 +1,110 @@
+"""YAML and overrides into typed configuration: every mistake is one message that names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from shared.config import Config, load_config
+from shared.errors import RequestError
+
+
+class Optimiser(Config):
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.95)
+
+
+class Job(Config):
+    store: Path
+    name: str = "plain"
+    optimiser: Optimiser = Optimiser()
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(text: str) -> Path:
+        path = tmp_path / "job.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_reads_yaml_and_defaults(config):
+    job = load_config(config("store: out\noptimiser: {lr: 3e-4}\n"), Job)
+    assert job == Job(store=Path("out"), optimiser=Optimiser(lr=3e-4))
+
+
+def test_overrides_win_and_reach_into_sections(config):
+    job = load_config(config("store: out\noptimiser: {lr: 1}\n"), Job, ["optimiser.lr=2e-4", "name=a=b", "store=x"])
+    assert (job.optimiser.lr, job.name, job.store) == (2e-4, "a=b", Path("x"))
+
+
+def test_is_frozen(config):
+    job = load_config(config("store: out\n"), Job)
+    with pytest.raises(ValidationError, match="frozen"):
+        job.name = "other"
+
+
+def test_unknown_key_is_named_with_the_known_ones(config):
+    with pytest.raises(RequestError, match=r"optimiser\.learning: unknown key; known here: betas, lr"):
+        load_config(config("store: out\noptimiser: {learning: 1}\n"), Job)
+
+
+def test_unknown_key_in_an_override_is_refused(config):
+    with pytest.raises(RequestError, match="stroe: unknown key; known here: name, optimiser, store"):
+        load_config(config("store: out\n"), Job, ["stroe=x"])
+
+
+def test_every_mistake_is_listed(config):
+    with pytest.raises(RequestError) as caught:
+        load_config(config("optimiser: {lr: fast}\n"), Job)
+    assert "store: missing, and it has no default" in str(caught.value)
+    assert "optimiser.lr:" in str(caught.value)
+    assert "'fast'" in str(caught.value)
+
+
+@pytest.mark.parametrize("item", ["optimiser.lr", "=3", "--lr"])
+def test_an_override_must_be_key_and_value(config, item):
+    with pytest.raises(RequestError, match="is not of the form key=value"):
+        load_config(config("store: out\n"), Job, [item])
+
+
+@pytest.mark.parametrize("text", ["store: [1, 2\n", "store: a\nstore: b\n", "a: b: c\n", "store: ${nowhere.at.all}\n"])
+def test_bad_yaml_is_a_request_error(config, text):
+    with pytest.raises(RequestError, match=r"job\.yaml is not valid"):
+        load_config(config(text), Job)
+
+
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text\n"])
+def test_a_file_without_keys_is_refused(config, text):
+    with pytest.raises(RequestError, match=r"job\.yaml"):
+        load_config(config(text), Job)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_bytes(b"store: \xff\xfe\n")
+    with pytest.raises(RequestError, match=r"job\.yaml"):
+        load_config(path, Job)
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path):
+    with pytest.raises(RequestError, match="does not exist"):
+        load_config(tmp_path / "none.yaml", Job)
+    with pytest.raises(RequestError, match="cannot be read"):
+        load_config(tmp_path, Job)
+
+
+def test_references_to_environment_and_other_keys(config, monkeypatch):
+    monkeypatch.setenv("CLIPMILL_TEST_ROOT", "/data")
+    job = load_config(config("name: one\nstore: ${oc.env:CLIPMILL_TEST_ROOT}/${name}\n"), Job)
+    assert job.store == Path("/data/one")
+
+
+def test_an_unset_environment_variable_is_named(config, monkeypatch):
+    monkeypatch.delenv("CLIPMILL_TEST_ROOT", raising=False)
+    with pytest.raises(RequestError, match="CLIPMILL_TEST_ROOT"):
+        load_config(config("store: ${oc.env:CLIPMILL_TEST_ROOT}\n"), Job)

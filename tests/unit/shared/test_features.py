@@ -1,0 +1,175 @@
+"""Reading rows: batches across shards equal a naive loop, nothing is ever read from elsewhere, readers travel light."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.errors import DamageFound, StoreError
+from shared.schema import ShardRef
+from shared.shard_writer import ShardWriter
+from shared.store import open_store, open_writer
+
+BOTH = pytest.mark.parametrize("container", ["npy", "h5"])
+
+
+@pytest.fixture(scope="module", params=["npy", "h5"])
+def stream(request, tmp_path_factory, samples):
+    path = tmp_path_factory.mktemp("features") / "s"
+    return open_store(samples.store(path, request.param, units=3)).stream("default")
+
+
+def test_videos_are_sorted_and_counted(stream, samples):
+    assert stream.video_ids == ["v00", "v01", "v02", "v10", "v11", "v12", "v20", "v21", "v22"]
+    assert stream.rows_per_video.tolist() == [5, 6, 7] * 3
+    assert stream.durations.tolist() == [5.0, 6.0, 7.0] * 3
+    assert stream.failures == [(f"x{unit}", samples.failure) for unit in range(3)]
+    assert stream.index_of(["v11", "none", "v00"]).tolist() == [4, -1, 0]
+    assert (stream.row_shape, stream.dtype, stream.fingerprint) == ((8,), np.float16, "ab")
+
+
+def test_whole_videos(stream, samples):
+    for number, video_id in enumerate(stream.video_ids):
+        unit, video = int(video_id[1]), int(video_id[2])
+        np.testing.assert_array_equal(stream.read(number), samples.rows(10 * unit + video, 5 + video))
+        np.testing.assert_array_equal(stream.spans(number), samples.spans(5 + video))
+        assert stream.valid(number).tolist() == [0] * (5 + video)
+        assert stream.record(number).id == video_id
+    with pytest.raises(ValueError, match="read-only"):
+        stream.read(0)[0] = 0
+
+
+@st.composite
+def windows(draw):
+    video = draw(st.integers(0, 8))
+    rows = 5 + video % 3
+    first = draw(st.integers(0, rows))
+    return video, first, draw(st.integers(0, rows - first))
+
+
+@settings(max_examples=200, deadline=None)
+@given(batch=st.lists(windows(), max_size=12), length=st.none() | st.integers(0, 9))
+def test_gather_equals_a_naive_loop(stream, batch, length):
+    video_B, first_B, rows_B = np.array(batch, np.int64).reshape(-1, 3).T
+    out, mask = stream.gather(video_B, first_B, rows_B, length)
+    steps = max(rows_B, default=0) if length is None else length
+    expected = np.zeros((len(batch), steps, 8), np.float16)
+    for slot, (video, first, rows) in enumerate(batch):
+        rows = min(rows, steps)
+        expected[slot, :rows] = stream.read(video)[first : first + rows]
+        assert mask[slot].tolist() == [True] * rows + [False] * (steps - rows)
+    np.testing.assert_array_equal(out, expected)
+    assert out.dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("video", "first", "rows"), [(-1, 0, 1), (9, 0, 1), (0, -1, 2), (0, 0, 6), (0, 5, 1), (0, 2, -1), (4, 6, 1)]
+)
+def test_rows_of_another_video_are_never_returned(stream, video, first, rows):
+    """-1 is what `index_of` says of an unknown id: NumPy would take the last video."""
+    with pytest.raises(IndexError, match="'default'"):
+        stream.gather(np.array([0, video]), np.array([0, first]), np.array([1, rows]))
+
+
+def test_a_reader_pickles_small_and_works_elsewhere(stream):
+    stream.read(0)
+    data = pickle.dumps(stream)
+    assert len(data) < 1024
+    again = pickle.loads(data)
+    np.testing.assert_array_equal(again.read(5), stream.read(5))
+
+
+def test_pickles_do_not_grow_with_shards(stream):
+    refs = [ShardRef(name=f"{n:05d}-{n:012x}", unit="ab", rows=0, videos=0, failed=0) for n in range(500)]
+    small = len(pickle.dumps(stream))
+    shards, stream.entry = stream.entry, stream.entry.model_copy(update={"shards": tuple(refs)})
+    try:
+        assert abs(len(pickle.dumps(stream)) - small) < 8
+    finally:
+        stream.entry = shards
+
+
+def test_a_reader_of_a_stream_that_has_changed_is_refused(tmp_path, samples):
+    path = samples.store(tmp_path / "s")
+    data = pickle.dumps(open_store(path).stream("default"))
+    with open_writer(path) as writer:
+        entry = writer.root.streams["default"]
+        writer.commit([], streams={"default": entry.model_copy(update={"shards": entry.shards[:1]})})
+    with pytest.raises(StoreError, match="was changed while it was in use"):
+        pickle.loads(data)
+
+
+def test_readers_survive_a_fork(stream):
+    expected = stream.read(7).tobytes()
+    child = os.fork()
+    if not child:
+        os._exit(0 if stream.read(7).tobytes() == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def irregular(tmp_path, samples):
+    spans = samples.spans(6)
+    spans[2, 0] += 0.25
+    with open_writer(tmp_path / "s") as writer:
+        entry = samples.entry()
+        with ShardWriter(writer.scratch, "default", entry, "01", 0) as shard:
+            for video, valid in (("b", [0] * 6), ("a", [0, 0, 3, 0, 0, 1])):
+                shard.append(samples.rows(0, 6))
+                samples.end(shard, video, 6, spans=spans, valid=np.array(valid))
+            done = shard.finish()
+        writer.commit(done.files, streams={"default": entry.model_copy(update={"shards": (done.ref,)})})
+    return tmp_path / "s", spans
+
+
+def test_irregular_spans_and_valid_counts(tmp_path, samples):
+    path, spans = irregular(tmp_path, samples)
+    stream = open_store(path).stream("default")
+    for number in range(2):
+        np.testing.assert_array_equal(stream.spans(number), spans)
+    assert [stream.valid(number).tolist() for number in range(2)] == [[0, 0, 3, 0, 0, 1], [0] * 6]
+
+
+@pytest.mark.parametrize("suffix", ["spans.npy", "valid.npy", "npy", "json"])
+def test_a_cut_file_is_an_error_that_names_it(tmp_path, samples, suffix):
+    path, _ = irregular(tmp_path, samples)
+    file = next(file for file in path.glob(f"features/default/*.{suffix}") if file.name.partition(".")[2] == suffix)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DamageFound, match=file.name):  # noqa: PT012  (which call finds it depends on the file)
+        stream = open_store(path).stream("default")
+        stream.read(0)
+        stream.spans(0)
+        stream.valid(0)
+
+
+@BOTH
+def test_a_missing_file_is_an_error_that_names_it(tmp_path, samples, container):
+    path = samples.store(tmp_path / "s", container)
+    for file in path.glob(f"features/default/*.{container}"):
+        file.unlink()
+    stream = open_store(path).stream("default")
+    with pytest.raises(DamageFound, match=rf"\.{container} is missing"):
+        stream.read(0)
+
+
+def test_a_changed_index_is_refused_when_opened(tmp_path, samples):
+    path = samples.store(tmp_path / "s")
+    index = next(path.glob("features/default/*.json"))
+    index.write_bytes(index.read_bytes().replace(b'"duration": 5.0', b'"duration": 7.0'))
+    with pytest.raises(DamageFound, match="its content changed"):
+        open_store(path).stream("default")
+
+
+def test_a_video_in_two_shards_is_refused(tmp_path, samples):
+    with open_writer(tmp_path / "s") as writer:
+        entry = samples.entry()
+        shards = [samples.shard(writer.scratch / str(n), entry, videos=n) for n in (1, 2)]
+        refs = tuple(shard.ref for shard in shards)
+        files = [file for shard in shards for file in shard.files]
+        writer.commit(files, streams={"default": entry.model_copy(update={"shards": refs})})
+        with pytest.raises(StoreError, match="holds a video twice"):
+            writer.store.stream("default")
