@@ -130,20 +130,22 @@ def _per_caption(times: _Times, duration: float, config: WindowConfig) -> tuple[
 
 
 def _nearest(centre_N: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each caption the `count` nearest by centre, itself first, ties to the earlier one in the track.
+    """For each caption the `count` nearest by centre, itself first; of equally near ones those next to it in time first.
 
     Among captions sorted by centre the nearest stand within `count` places on either side: no N x N matrix.
     """
     total = len(centre_N)
     order_N = np.argsort(centre_N, kind="stable")
     reach = min(count - 1, total - 1)
-    place_NC = np.arange(total)[:, None] + np.arange(-reach, reach + 1)[None, :]
+    offset_C = np.arange(-reach, reach + 1)
+    place_NC = np.arange(total)[:, None] + offset_C[None, :]
     inside_NC = (place_NC >= 0) & (place_NC < total)
     caption_NC = order_N[np.clip(place_NC, 0, total - 1)]
     distance_NC = np.abs(centre_N[caption_NC] - centre_N[order_N][:, None])
     distance_NC[:, reach] = -1.0
     distance_NC[~inside_NC] = np.inf
-    ranked_NC = np.lexsort((caption_NC, distance_NC), axis=1)[:, :count]
+    nearness_NC = np.broadcast_to(np.abs(offset_C) * 2 + (offset_C > 0), distance_NC.shape)
+    ranked_NC = np.lexsort((nearness_NC, distance_NC), axis=1)[:, :count]
     bags: list[np.ndarray] = [np.empty(0, np.int64)] * total
     for row in range(total):
         ranked = ranked_NC[row]
