@@ -20,10 +20,13 @@ _BLOCK = 1 << 18
 
 
 def mix_key(*parts: int) -> int:
-    """One 64-bit key from integers; the order of the parts matters."""
+    """One 64-bit key from integers, in order: `keyed_hash` in Python's own integers, which are faster for one."""
     key = 0
     for part in parts:
-        key = int(keyed_hash(np.array([(key ^ part) & _WORD], np.uint64), _GAMMA)[0])
+        z = ((key ^ part) * _GAMMA + _GAMMA) & _WORD
+        z = ((z ^ (z >> 30)) * _MIX_1) & _WORD
+        z = ((z ^ (z >> 27)) * _MIX_2) & _WORD
+        key = z ^ (z >> 31)
     return key
 
 

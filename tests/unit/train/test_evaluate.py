@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared.errors import RequestError
+from train.config import FitConfig
+from train.evaluate import evaluate, table
+from train.loop import fit
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, small_store):
+    folder = tmp_path_factory.mktemp("evaluate")
+    store = small_store(folder / "store", splits={"train": 24, "val": 12, "test": 12})
+    model = {"dim": 12, "text": {"name": "words", "word_dim": 8, "hidden": 16}}
+    values = {"store": store, "run": folder / "run", "model": model, "batch_size": 24, "steps": 40, "eval_every": 20}
+    config = FitConfig.model_validate(values | {"optim": {"lr": 0.02}, "device": "cpu"})
+    fit(config)
+    return config
+
+
+def test_metrics_of_the_best_checkpoint_beside_chance(run):
+    result = evaluate(run.run)
+    assert json.loads((run.run / "metrics.json").read_text()) == result
+    assert (result["split"], result["windows"], result["videos"]) == ("val", 36, 12)
+    found = result["text_to_video"]
+    assert found["R@10"] > found["chance"]["R@10"]["high"]
+    text = table(result)
+    assert f"R@10  {found['R@10']:7.2%}" in text
+    assert "36 queries, 36 candidates" in text
+
+
+def test_other_split_level_store_and_file(run, small_store, tmp_path):
+    result = evaluate(
+        run.run / "checkpoints" / "step-00000040.pt", split="test", settings={"level": "video"}, out=tmp_path / "m.json"
+    )
+    assert (result["split"], result["level"], result["text_to_video"]["items"]) == ("test", "video", 12)
+    assert json.loads((tmp_path / "m.json").read_text()) == result
+    other = small_store(tmp_path / "other", splits={"val": 5}, seed=4)
+    assert evaluate(run.run, store=other, out=tmp_path / "o.json")["windows"] == 15
+
+
+def test_batch_size_of_evaluation_changes_nothing(run, tmp_path):
+    first = evaluate(run.run, settings={"batch_size": 36}, out=tmp_path / "a.json")
+    for batch_size in (1, 5):
+        assert evaluate(run.run, settings={"batch_size": batch_size}, out=tmp_path / "b.json") == first
+
+
+def test_shuffled_captions_give_chance(run, tmp_path, small_store, monkeypatch):
+    from train.data import WindowData
+
+    right = WindowData.__init__
+
+    def shuffled(self, *args, **kwargs):
+        right(self, *args, **kwargs)
+        self._video_W = self._video_W[::-1].copy()
+
+    monkeypatch.setattr(WindowData, "__init__", shuffled)
+    found = evaluate(run.run, out=tmp_path / "m.json")["text_to_video"]
+    assert found["R@1"] <= found["chance"]["R@1"]["high"]
+
+
+def test_what_does_not_fit_together_is_refused(run, tmp_path):
+    with pytest.raises(RequestError, match="no windows of split 'nope'"):
+        evaluate(run.run, split="nope")
+    with pytest.raises(RequestError, match="has no checkpoint yet"):
+        evaluate(tmp_path)
+    with pytest.raises(RequestError, match="does not exist"):
+        evaluate(tmp_path / "gone.pt")
+    with pytest.raises(RequestError, match="is no store"):
+        evaluate(run.run, store=tmp_path)
+
+
+def test_features_of_another_kind_are_refused(run, tmp_path, monkeypatch):
+    from train import evaluate as module
+
+    load = module.load_checkpoint
+    monkeypatch.setattr(
+        module, "load_checkpoint", lambda path: load(path) | {"stream": {"name": "s3d", "fingerprint": "ff"}}
+    )
+    with pytest.raises(RequestError, match="stream: 'ff' -> 'ab'"):
+        evaluate(run.run)

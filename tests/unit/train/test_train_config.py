@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from shared.config import load_config
+from shared.errors import RequestError
+from train.config import FitConfig
+
+
+@pytest.fixture
+def minimal(tmp_path):
+    path = tmp_path / "fit.yaml"
+    path.write_text("store: s\nrun: r\nepochs: 2\n")
+    return path
+
+
+def test_minimal_config_and_overrides(minimal):
+    config = load_config(minimal, FitConfig, ["optim.lr=0.5", "model.text.name=words", "loss.name=info_nce"])
+    assert config.optim.lr == 0.5
+    assert config.loss.name == "info_nce"
+    assert config.total_steps(7) == 14
+
+
+def test_dumped_config_is_the_config(minimal):
+    config = load_config(minimal, FitConfig)
+    assert FitConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["optim.rate=1"], "optim.rate: unknown key; known here: .*lr"),
+        (["steps=5"], "give epochs or steps, one of them"),
+        (["batch_size=0"], "batch_size"),
+        (["checkpoint.metric=text_to_video.R@7"], "expected .*R@1, R@5, R@10, MedR or MeanR"),
+        (["evaluate.level=video", "checkpoint.metric=video_to_text.R@1"], "video_to_text.R@1' is not measured"),
+    ],
+)
+def test_wrong_requests_name_the_key(minimal, overrides, message):
+    with pytest.raises(RequestError, match=message):
+        load_config(minimal, FitConfig, overrides)
+
+
+def test_identity_is_what_decides_the_weights(minimal):
+    def identity(*overrides):
+        return load_config(minimal, FitConfig, overrides).identity()
+
+    same = [
+        "run=x",
+        "store=y",
+        "device=cpu",
+        "log_every=3",
+        "resume=never",
+        "checkpoint.keep=9",
+        "evaluate.batch_size=7",
+    ]
+    for override in same:
+        assert identity(override) == identity()
+    for override in ["seed=1", "optim.lr=0.1", "order.unit=window", "epochs=null", "data.max_rows=3", "model.dim=8"]:
+        extra = ["steps=4"] if override == "epochs=null" else []
+        assert identity(override, *extra) != identity()
