@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from preprocess.captions.spans import HOLD, Span
@@ -44,20 +45,34 @@ def unroll(spans: list[Span], duration: float | None) -> list[Span | None]:
 
 
 def _form(spans: list[Span]) -> Literal["lines", "joined"] | None:
+    if any("\n" in span.text for span in spans) and _rolls_by_lines(spans):
+        return "lines"
+    return "joined" if _may_join(spans) and _rolls_joined(spans) else None
+
+
+def _rolls_by_lines(spans: list[Span]) -> bool:
     several = carried = 0
     for span, at in zip(spans, _line_cuts(spans), strict=True):
         lines = _lines(span)
         if len(lines) > 1 and lines[0].offset == _first_text(span.text):
             several += 1
             carried += 0 < at < len(span.text)
-    if carried and carried * 2 >= several:
-        return "lines"
+    return carried > 0 and carried * 2 >= several
+
+
+def _may_join(spans: list[Span]) -> bool:
+    """Whether any cue starts with the first word of the one before: where none does, the exact look is not needed."""
+    first = [span.text.split(None, 1)[:1] for span in spans]
+    return any(word and word == before for before, word in pairwise(first))
+
+
+def _rolls_joined(spans: list[Span]) -> bool:
     fresh = grown = 0
     for span, at in zip(spans, _joined_cuts(spans), strict=True):
         if span.text.strip() and at < len(span.text):
             fresh += 1
             grown += at > 0
-    return "joined" if grown >= 3 and grown * 2 >= fresh else None
+    return grown >= 3 and grown * 2 >= fresh
 
 
 def _first_text(text: str) -> int:
@@ -70,7 +85,7 @@ def _lines(span: Span) -> list[_Line]:
     lines: list[_Line] = []
     offset = 0
     for line in span.text.split("\n"):
-        key = " ".join(_INVISIBLE.sub("", line).split())
+        key = " ".join((line if line.isascii() else _INVISIBLE.sub("", line)).split())
         if key:
             end = offset + len(line)
             timed = any(offset <= at < end and time > span.start for at, time in span.marks)

@@ -32,6 +32,9 @@ _ROLES = re.compile(
 # Format characters that are never seen, and joiners of nothing; ZWJ and ZWNJ stay, they shape words.
 _UNSEEN = re.compile("[\u00ad\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _GAPS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ud800-\udfff]")
+# What the patterns need at the least: most captions are spared the rest.
+_MAY_BE_SOUND = re.compile(r"[\[(*]")
+_MAY_BE_SPEAKER = re.compile(r"[:>\n]")
 _SPACE = re.compile(r"\s+")
 _READABLE = re.compile(r"[^\W_]")
 
@@ -52,7 +55,7 @@ def normalise_unicode(span: Span) -> Span:
 
 def drop_sounds(span: Span) -> Span:
     """Sound marks: square brackets, a line that is one parenthesis, a parenthesis that names a sound, notes."""
-    if span.text.isascii() and not any(mark in span.text for mark in "[(*"):
+    if span.text.isascii() and not _MAY_BE_SOUND.search(span.text):
         return span
     span = substitute(span, _SQUARE, lambda _: " ", timed=True)
     span = substitute(span, _ALONE, lambda _: " ", timed=True)
@@ -64,7 +67,7 @@ def drop_sounds(span: Span) -> Span:
 
 def drop_speakers(span: Span) -> Span:
     """Speaker marks: `>>`, a dash before a line, a label in capitals before text that is not, a role with its colon."""
-    if span.text.isascii() and span.text[:1].isalpha() and not any(mark in span.text for mark in ":>\n"):
+    if span.text[:1].isalpha() and not _MAY_BE_SPEAKER.search(span.text):
         return span
     span = substitute(span, _CHEVRONS, lambda _: " ")
     span = substitute(span, _DASH, lambda _: "")

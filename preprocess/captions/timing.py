@@ -79,6 +79,8 @@ def _repeats(before: Span, span: Span) -> bool:
 def _cut_at(span: Span, duration: float) -> Span | None:
     if span.start >= duration:
         return None
-    late = next((offset for offset, time in span.marks if time >= duration and offset), len(span.text))
-    marks = tuple(mark for mark in span.marks if mark[0] < late)
-    return Span(span.start, duration, span.text[:late].rstrip(), marks)
+    late = next((offset for offset, time in span.marks if time >= duration), None)
+    if late is None:
+        return span.with_times(span.start, duration)
+    text = span.text[:late].rstrip()
+    return Span(span.start, duration, text, tuple(mark for mark in span.marks if mark[0] < late)) if text else None

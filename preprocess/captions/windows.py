@@ -130,7 +130,7 @@ def _per_caption(times: _Times, duration: float, config: WindowConfig) -> tuple[
 
 
 def _nearest(centre_N: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each caption the `count` nearest by centre, itself first; of equally near ones those next to it in time first.
+    """For each caption the `count` nearest by centre, itself first; of equally near ones its neighbours first.
 
     Among captions sorted by centre the nearest stand within `count` places on either side: no N x N matrix.
     """
