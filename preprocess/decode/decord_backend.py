@@ -16,7 +16,7 @@ from decord import DECORDError
 
 from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.probe import Probe
+from preprocess.decode.packets import Probe
 from preprocess.decode.video import Frame
 
 # decord keeps times in float32.

@@ -21,7 +21,7 @@ from preprocess.decode.ffmpeg_command import command, selection, zero_of
 from preprocess.decode.ffmpeg_log import FrameEvent, Outcome, read_log
 from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.probe import ANCHORED, Probe
+from preprocess.decode.packets import ANCHORED, Probe
 from preprocess.decode.video import Frame, fail
 
 

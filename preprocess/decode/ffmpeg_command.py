@@ -11,7 +11,7 @@ import numpy as np
 
 from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.probe import ANCHORED, Probe
+from preprocess.decode.packets import ANCHORED, Probe
 from shared.errors import EnvironmentLacking
 
 # ffmpeg corrects jumps of the clock in these, and then counts from the start of the stream that is used.

@@ -9,7 +9,7 @@ from preprocess.decode.decord_backend import DecordFailedError, DecordFrames
 from preprocess.decode.ffmpeg_backend import FfmpegFrames, SelectionMissedError
 from preprocess.decode.grid import Grid, KeyGrid, NoFrames
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.probe import Probe
+from preprocess.decode.packets import Probe
 from preprocess.decode.sampling import Sampling
 from preprocess.decode.video import Frame, Reason, fail
 
