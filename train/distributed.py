@@ -171,7 +171,7 @@ def agree_on_bags(rows: int, candidates: int, world: World) -> int:
 
 
 def pad_bags(x: torch.Tensor, candidates: int, value: int = 0) -> torch.Tensor:
-    """(B, K, ...) -> (B, candidates, ...), the new slots `value` (0: False in a mask). K may not exceed `candidates`."""
+    """(B, K, ...) -> (B, candidates, ...), new slots hold `value` (0: False in a mask). K is at most that."""
     missing = candidates - x.shape[1]
     if missing == 0:
         return x

@@ -49,6 +49,17 @@ def test_a_frozen_encoder_has_neither_gradient_nor_dropout(tiny_bert):
         assert not frozen(IDS).requires_grad
 
 
+def test_attention_never_sees_a_row_without_a_token(tiny_bert):
+    """Some attention kernels give NaN for such a row."""
+    tower = BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert)))
+    masks = []
+    tower.encoder.register_forward_pre_hook(
+        lambda _, __, given: masks.append(given["attention_mask"]), with_kwargs=True
+    )
+    tower(IDS)
+    assert masks[0].tolist() == [[1, 1, 1, 0, 0, 0], [1] * 6, [1, 0, 0, 0, 0, 0]]
+
+
 def test_words_are_a_maximum_over_words(tiny_bert):
     tower = WordsTower(TOKENS, 4, WordsConfig(word_dim=5, hidden=7))
     words = torch.relu(tower.hidden(tower.words(IDS[0, :3])))
