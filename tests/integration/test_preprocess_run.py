@@ -1,0 +1,234 @@
+"""`preprocess run` on real files, with and without Ray: same bytes, resumed after kills, redone where needed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import imageio_ffmpeg
+import psutil
+import pytest
+
+VIDEOS = 12
+CONFIG = """
+inputs: {folder}/videos.csv
+store: {folder}/store
+shard_videos: 3
+streams:
+  default: {{kind: timm, size: 64}}
+  thumbs: {{kind: frames, size: [24, 32], sampling: {{fps: 0.5}}}}
+sets:
+  default: {{windows: {{candidates: 2}}}}
+ray: {{cpus: 2}}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with small H.264 files, a bad one, captions, a manifest and a config."""
+    folder = tmp_path_factory.mktemp("media")
+    rows = []
+    for number in range(VIDEOS):
+        name = f"clip {number}.mp4"
+        draw(folder / name, f"testsrc2=size=64x48:rate=5:duration={2 + number % 4}", number)
+        captions = "WEBVTT\n\n00:00.000 --> 00:01.000\nthe first & best\n\n00:01.000 --> 00:02.000\nand number "
+        (folder / f"{number}.vtt").write_text(f"{captions}{number}\n")
+        rows.append([f"v{number}", name, f"{number}.vtt", "val" if number % 4 == 0 else "train"])
+    (folder / "broken.mp4").write_bytes(b"no video at all")
+    rows += [["broken", "broken.mp4", "0.vtt", "train"], ["missing", "missing.mp4", "", "train"]]
+    with (folder / "videos.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["video_id", "video_path", "caption_path", "split"], *rows])
+    return folder
+
+
+def draw(path: Path, source: str, hue: int) -> None:
+    subprocess.run(
+        [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-f", "lavfi", "-i", source, "-vf", f"hue=h={hue * 30}",
+         "-pix_fmt", "yuv420p", str(path)], check=True,
+    )  # fmt: skip
+
+
+def setup(made: Path, folder: Path) -> Path:
+    for path in made.iterdir():
+        shutil.copy(path, folder / path.name)
+    config = folder / "config.yaml"
+    config.write_text(CONFIG.format(folder=folder))
+    return config
+
+
+def preprocess(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "preprocess", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def content(store: Path) -> dict[str, bytes]:
+    """Everything of a store that has an identity."""
+    outside = {".cache", "runs"}
+    files = (path for path in store.rglob("*") if path.is_file() and path.relative_to(store).parts[0] not in outside)
+    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def reference(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an undisturbed run in one process makes."""
+    folder = tmp_path_factory.mktemp("reference")
+    done = preprocess("run", setup(made, folder), "engine=here")
+    assert done.returncode == 1, done.stderr
+    assert "14 inputs: 12 done, 2 failed" in done.stdout
+    return content(folder / "store")
+
+
+def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
+    made: Path, tmp_path: Path, reference: dict[str, bytes]
+) -> None:
+    config = setup(made, tmp_path)
+    first = preprocess("run", config)
+    assert first.returncode == 1, first.stderr
+    assert "not_a_media_file" in first.stdout
+    assert "missing_file" in first.stdout
+    assert content(tmp_path / "store") == reference
+    again = preprocess("run", config)
+    assert again.returncode == 1
+    assert "nothing to do" in again.stdout
+    assert preprocess("verify", tmp_path / "store").returncode == 0
+    assert "Traceback" not in first.stderr + again.stderr
+
+
+@pytest.mark.parametrize("units_before", [1, 3])
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    made: Path, tmp_path: Path, reference: dict[str, bytes], units_before: int
+) -> None:
+    config = setup(made, tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        seen = 0
+        while seen < units_before:
+            line = run.stderr.readline()
+            assert line, "the run ended before it was killed"
+            seen += " rows" in line
+        workers = psutil.Process(run.pid).children(recursive=True)
+        run.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive, "workers outlive their driver"
+    committed = json.loads((tmp_path / "store" / "store.json").read_bytes())["streams"]["default"]["shards"]
+    assert len(committed) >= units_before
+    resumed = preprocess("run", config)
+    assert resumed.returncode == 1, resumed.stderr
+    assert f"{14 - 3 * len(committed) if len(committed) < 5 else 0} extracted in this run" in resumed.stdout
+    assert content(tmp_path / "store") == reference
+
+
+def test_sigterm_ends_with_4_and_a_whole_store(made: Path, tmp_path: Path) -> None:
+    config = setup(made, tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        while " rows" not in run.stderr.readline():
+            assert run.poll() is None
+        run.terminate()
+        rest = run.stderr.read()
+    assert run.returncode == 4, rest
+    assert "Traceback" not in rest
+    assert preprocess("verify", tmp_path / "store").returncode == 0
+
+
+def test_changed_inputs_are_done_again_and_only_they(made: Path, tmp_path: Path, reference: dict[str, bytes]) -> None:
+    config = setup(made, tmp_path)
+    preprocess("run", config, "engine=here")
+    draw(tmp_path / "clip 4.mp4", "testsrc2=size=64x48:rate=5:duration=7", 1)
+    shutil.copy(tmp_path / "clip 1.mp4", tmp_path / "missing.mp4")
+    (tmp_path / "0.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nquite another text\n")
+    done = preprocess("run", config, "engine=here")
+    assert "extracting 2 videos in 2 units (4 input changed)" in done.stderr
+    assert "14 inputs: 13 done, 1 failed; 2 extracted in this run" in done.stdout
+    assert preprocess("verify", tmp_path / "store").returncode == 0
+    with next((tmp_path / "store" / "manifests").glob("*/captions.csv")).open(newline="") as file:
+        texts = {row["video_id"]: row["text"] for row in csv.DictReader(file)}
+    assert texts["v0"] == "quite another text"
+    kept = content(tmp_path / "store").keys() & reference.keys()
+    assert sum("features/default" in path and path.endswith(".npy") for path in kept) == 3
+
+
+def test_a_changed_config_makes_the_stream_again_and_says_why(made: Path, tmp_path: Path) -> None:
+    config = setup(made, tmp_path)
+    preprocess("run", config, "engine=here")
+    done = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2")
+    assert "sampling.fps: 1.0 -> 2.0" in done.stderr
+    assert "14 new" in done.stderr
+    assert preprocess("verify", tmp_path / "store").returncode == 0
+    root = json.loads((tmp_path / "store" / "store.json").read_bytes())
+    assert root["pending"] == {}
+    assert len([path for path in root["files"] if path.startswith("features/default") and path.endswith(".npy")]) == 5
+
+
+def test_a_stream_is_not_made_again_at_the_cost_of_videos_that_are_not_given(made: Path, tmp_path: Path) -> None:
+    config = setup(made, tmp_path)
+    preprocess("run", config, "engine=here")
+    before = content(tmp_path / "store")
+    done = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2", "--limit", "3")
+    assert done.returncode == 2
+    assert "would lose their rows" in done.stderr
+    assert content(tmp_path / "store") == before
+
+
+def test_manifests_are_made_again_without_any_video(made: Path, tmp_path: Path) -> None:
+    config = setup(made, tmp_path)
+    preprocess("run", config, "engine=here")
+    for path in tmp_path.glob("*.mp4"):
+        path.unlink()
+    done = preprocess("manifests", config, "sets.default.windows.candidates=1")
+    assert done.returncode == 0, done.stderr
+    assert "set default: made" in done.stdout
+    assert "set default: unchanged" in preprocess("manifests", config, "sets.default.windows.candidates=1").stdout
+    assert preprocess("verify", tmp_path / "store").returncode == 0
+
+
+def test_two_runs_on_one_store(made: Path, tmp_path: Path) -> None:
+    config = setup(made, tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
+    ) as run:
+        while not (tmp_path / "store" / ".lease").exists():
+            assert run.poll() is None
+            time.sleep(0.05)
+        second = preprocess("run", config, "engine=here")
+        os.kill(run.pid, signal.SIGKILL)
+    assert second.returncode == 2
+    assert f"process {run.pid}" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "none.yaml"], 2, "config none.yaml does not exist"),
+        (["run", "{config}", "stroe=x"], 2, "stroe: unknown key; known here:"),
+        (["run", "{config}", "inputs=none.csv"], 2, "none.csv does not exist"),
+        (["run", "{config}", "streams.default.weights=/none.pth"], 3, "/none.pth"),
+        (["run", "{config}", "streams.default.model=resnet5000"], 2, "resnet5000"),
+        (["run", "{config}", "ray.address=127.0.0.1:1"], 3, "no Ray cluster"),
+        (["verify", "nowhere"], 2, "nowhere is no store"),
+        (["manifests", "{config}"], 2, "is no store"),
+    ],
+)
+def test_wrong_requests_end_with_one_clear_message(
+    made: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    config = setup(made, tmp_path)
+    done = preprocess(*[argument.format(config=config) for argument in arguments], cwd=tmp_path, env=environment())
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def environment() -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    return os.environ | {"PYTHONPATH": root}
