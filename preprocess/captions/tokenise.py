@@ -32,7 +32,7 @@ class TokenizerConfig(Config):
 
 
 class Tokenizer(Protocol):
-    """identity: class, hash and size of the vocabulary, pad id, maximum length: all that decides the ids."""
+    """identity: class, hashes of vocabulary and pipeline, size, pad id, maximum length: all that decides the ids."""
 
     identity: dict[str, Any]
 

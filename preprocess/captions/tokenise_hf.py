@@ -31,6 +31,7 @@ class HuggingFaceTokenizer:
             "kind": "huggingface",
             "class": type(tokenizer).__name__,
             "vocabulary": fingerprint(vocabulary),
+            "pipeline": _pipeline(tokenizer),
             "vocab_size": len(tokenizer),
             "pad_id": int(tokenizer.pad_token_id),
             "max_length": max_length,
@@ -71,6 +72,14 @@ class HuggingFaceTokenizer:
             unknown=sum(unknown),
             empty=sum(count <= bad for count, bad in zip(tokens, unknown, strict=True)),
         )
+
+
+def _pipeline(tokenizer: Any) -> str | None:
+    """Hash of all else that decides the ids (lower-casing, merges, special tokens); a slow tokenizer does not tell."""
+    if not tokenizer.is_fast:
+        return None
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    return fingerprint({key: part for key, part in parts.items() if key not in {"version", "truncation", "padding"}})
 
 
 def load_hugging_face(name: str, max_length: int, pad_token: str | None) -> HuggingFaceTokenizer:

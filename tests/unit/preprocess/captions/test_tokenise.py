@@ -57,6 +57,17 @@ def test_identity_is_of_the_content_not_of_the_path(bert_copy: Path) -> None:
     assert load_tokenizer(TokenizerConfig(name=BERT, max_length=9)).identity != shipped
 
 
+def test_the_same_words_cut_otherwise_are_another_identity(bert_copy: Path) -> None:
+    shipped = load_tokenizer(TokenizerConfig(name=str(bert_copy))).identity
+    parts = json.loads((bert_copy / "tokenizer.json").read_text())
+    parts["normalizer"]["lowercase"] = False
+    (bert_copy / "tokenizer.json").write_text(json.dumps(parts))
+    change_json(bert_copy / "tokenizer_config.json", do_lower_case=False)
+    cased = load_tokenizer(TokenizerConfig(name=str(bert_copy))).identity
+    assert cased["vocabulary"] == shipped["vocabulary"]
+    assert cased["pipeline"] != shipped["pipeline"]
+
+
 def test_rates() -> None:
     rates = TokenRates()
     assert rates.report() == {"truncated": 0.0, "empty": 0.0, "unknown": 0.0}
