@@ -10,10 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-import decord
 import numpy as np
-from decord import DECORDError
 
+from preprocess.decode.decord_library import DECORDError, decord
 from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.packets import Probe
