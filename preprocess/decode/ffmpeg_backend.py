@@ -48,6 +48,7 @@ class FfmpegFrames:
     """Iterate over the frames that `needs` ask for, in order of showing.
 
     Afterwards: `outcome`, `shown` (frames shown), `end` (of the video, seconds) and `status` (of the process).
+    choose: let only the frames through that are needed. key_only: decode key frames alone, which needs a trusted table.
     Use as a context manager: leaving it ends the process, whatever it does, and waits for it.
     Raises SelectionMissedError (everything before it has been yielded), DecodeFailure, EnvironmentLacking.
     """
@@ -63,6 +64,7 @@ class FfmpegFrames:
     ) -> None:
         self.outcome, self.shown, self.end, self.status = Outcome(), 0, 0.0, 0
         self._probe, self._needs, self._size, self._options = probe, needs, size, options
+        self._key_only = key_only
         self._select = selection(probe, needs) if choose and not key_only else None
         self._first_pts: int | None = None
         self._last_packet = int(probe.table.pts_T[-1]) if len(probe.table.pts_T) else 0
@@ -114,13 +116,26 @@ class FfmpegFrames:
         time = self._seconds(event)
         if self._waiting:
             time = max(time, self._waiting[-1].time)
-        self._waiting.append(_Waiting(event.index, time, event.key or event.index == 0, event.pts))
-        self.shown = event.index + 1
+        index, key = self._place(event)
+        self._waiting.append(_Waiting(index, time, key or index == 0, event.pts))
+        self.shown = index + 1
         limits = self._options
         if self.shown > limits.max_frames:
             fail("too_large", f"{self._probe.path.name} shows over {limits.max_frames} frames, the limit max_frames")
         if time > limits.max_seconds:
             fail("too_large", f"{self._probe.path.name} is longer than {limits.max_seconds:g} s, the limit max_seconds")
+
+    def _place(self, event: FrameEvent) -> tuple[int, bool]:
+        """(number in order of showing, key frame or not), by the packets where they can be trusted.
+
+        Packets and decoders do not always agree on what a key frame is, and every backend must say the same.
+        """
+        table = self._probe.table
+        index = int(np.searchsorted(table.pts_T, event.pts or 0)) if self._key_only else event.index
+        known = table.trusted and index < len(table.pts_T) and table.pts_T[index] == event.pts
+        if self._key_only and not known:
+            raise SelectionMissedError
+        return index, bool(table.key_T[index]) if known else event.key
 
     def _seconds(self, event: FrameEvent) -> float:
         ratio = event.time_base.numerator / event.time_base.denominator

@@ -27,52 +27,53 @@ class ImageSource:
 
     def __init__(self, path: Path, options: DecodeOptions, short_side: int | None) -> None:
         self._path, self._short_side = path, short_side
-        self._image = _open(path)
-        width, height = self._image.size
-        if width * height > options.max_pixels:
-            size = f"{width} x {height} pixels"
-            fail("too_large", f"{path.name} has {size}, the limit max_pixels is {options.max_pixels}")
-        if self._image.getexif().get(EXIF_ORIENTATION) in SIDEWAYS:
-            width, height = height, width
-        frames = int(getattr(self._image, "n_frames", 1)) if self._image.format in ANIMATED else 1
-        if frames > options.max_frames:
-            fail("too_large", f"{path.name} has {frames} frames, the limit max_frames is {options.max_frames}")
-        self._times = self._read_times(frames)
+        with _open(path) as image:
+            width, height = image.size
+            if width * height > options.max_pixels:
+                size = f"{width} x {height} pixels"
+                fail("too_large", f"{path.name} has {size}, the limit max_pixels is {options.max_pixels}")
+            if image.getexif().get(EXIF_ORIENTATION) in SIDEWAYS:
+                width, height = height, width
+            frames = int(getattr(image, "n_frames", 1)) if image.format in ANIMATED else 1
+            if frames > options.max_frames:
+                fail("too_large", f"{path.name} has {frames} frames, the limit max_frames is {options.max_frames}")
+            self._times = self._read_times(image, frames)
+            codec = str(image.format).lower()
         self.info = VideoInfo(
             width=width,
             height=height,
             duration=self._times[-1],
             frames=frames,
-            codec=str(self._image.format).lower(),
+            codec=codec,
             container="image",
             backend="pillow",
             start=0.0,
             stream=0,
         )
 
-    def _read_times(self, frames: int) -> list[float]:
+    def _read_times(self, image: Image.Image, frames: int) -> list[float]:
         """Seconds at which each frame is shown, and the end; animations keep durations beside the pixels."""
         times = [0.0]
         for number in range(frames):
             if frames > 1:
-                self._load(number)
-            shown = float(self._image.info.get("duration", 0)) / 1000 if frames > 1 else 0.0
+                self._load(image, number)
+            shown = float(image.info.get("duration", 0)) / 1000 if frames > 1 else 0.0
             times.append(times[-1] + (shown or STILL_SECONDS))
         return times
 
-    def _load(self, number: int) -> Image.Image:
+    def _load(self, image: Image.Image, number: int) -> Image.Image:
         try:
-            self._image.seek(number)
-            self._image.load()
+            image.seek(number)
+            image.load()
         except DAMAGE as error:
             reason: Reason = "truncated" if "truncated" in str(error) else "corrupt"
             fail(reason, f"{self._path.name}: {error}; get the file again")
-        return ImageOps.exif_transpose(self._image)
+        return ImageOps.exif_transpose(image)
 
     def frames(self) -> Generator[Frame]:
-        with self._image:
+        with _open(self._path) as image:
             for number, time in enumerate(self._times[:-1]):
-                picture = self._load(number)
+                picture = self._load(image, number)
                 size = scaled_size(picture.width, picture.height, self._short_side)
                 yield Frame(number, time, number == 0, _rgb(picture, size))
 

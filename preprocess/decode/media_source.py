@@ -55,7 +55,7 @@ class MediaSource:
         self._delivered = -1
         against = "the file is cut off" if probe.cut_off else probe.no_decord()
         wanted = options.backend == "decord" or (options.backend == "auto" and DECORD_FIRST.issuperset(strategies))
-        self._decord = wanted and not against
+        self._decord = wanted and not against and not self._only_keys()
         why = against if wanted else ""
         self.info = replace(probe.info, backend="decord" if self._decord else "ffmpeg", why=why)
 
@@ -70,23 +70,30 @@ class MediaSource:
             else:
                 return
         try:
-            yield from self._from_ffmpeg(choose=True)
+            yield from self._from_ffmpeg(choose=True, key_only=self._only_keys())
         except SelectionMissedError:
-            yield from self._from_ffmpeg(choose=False)
+            yield from self._from_ffmpeg(choose=False, key_only=False)
+
+    def _only_keys(self) -> bool:
+        """Whether decoding key frames alone, some eight times as fast, delivers every frame that is needed."""
+        table = self._probe.table
+        keys = bool(self._grids) and all(isinstance(grid, KeyGrid) for grid in self._grids)
+        return keys and table.trusted and bool(table.key_T[0])
 
     def _from_decord(self) -> Generator[Frame]:
         for frame in DecordFrames(self._probe, self._grids, self._size, self._options):
             self._delivered = frame.index
             yield frame
 
-    def _from_ffmpeg(self, choose: bool) -> Generator[Frame]:
-        with FfmpegFrames(self._probe, self._grids, self._size, self._options, choose) as decoder:
+    def _from_ffmpeg(self, choose: bool, key_only: bool) -> Generator[Frame]:
+        with FfmpegFrames(self._probe, self._grids, self._size, self._options, choose, key_only) as decoder:
             for frame in decoder:
                 if frame.index > self._delivered:
                     self._delivered = frame.index
                     yield frame
             self._judge(decoder)
-        self.info = replace(self.info, frames=decoder.shown, duration=decoder.end)
+        if not key_only:
+            self.info = replace(self.info, frames=decoder.shown, duration=decoder.end)
 
     def _judge(self, decoder: FfmpegFrames) -> None:
         """Decide whether what was decoded is the whole video."""
