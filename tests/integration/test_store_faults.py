@@ -24,7 +24,7 @@ from shared.verify import verify_store
 
 TOOLS = runpy.run_path(str(Path(__file__).with_name("store_faults.py")))
 CONTRACT = Path(__file__).resolve().parents[1] / "contract"
-SAMPLE, DOUBLE, FLIPS = 60, 15, 200
+SAMPLE, DOUBLE, FLIPS = 40, 10, 200
 ALL_DOUBLE, ALL_FLIPS = 200, 1000
 
 

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.containers import map_rows
@@ -201,6 +201,7 @@ def test_a_regular_shard_without_padding_has_no_arrays_beside_it(tmp_path, sampl
     assert sorted(file.path.partition(".")[2] for file in shard.files) == ["json", "npy"]
 
 
+@settings(deadline=None)
 @given(
     rows=st.integers(1, 50),
     start=st.floats(-10, 1e4),
