@@ -1,0 +1,294 @@
+"""`train fit` from the command line: whatever stops it, going on gives what never stopping would have given."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from shared.cli import guarded
+from train.checkpoint import checkpoint_path, last_checkpoint, load_checkpoint
+from train.cli import app
+from train.loop import Trainer
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("fit_worker.py")
+CONFIG = """
+model: {dim: 8, video: {name: attention, dropout: 0.2}, text: {name: words, word_dim: 6, hidden: 12},
+        temperature: {learned: true}}
+order: {unit: window, candidates: 2, captions: random}
+optim: {lr: 0.02}
+batch_size: 12
+epochs: 3
+log_every: 1
+checkpoint: {every_epochs: 0, every_steps: 3}
+device: cpu
+"""
+STEPS = 3 * (24 * 3 // 12)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """As the processes that are started here; results are equal to the bit only at equal thread counts."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory, small_store):
+    folder = tmp_path_factory.mktemp("fit")
+    store = small_store(folder / "store")
+    path = folder / "fit.yaml"
+    path.write_text(f"store: {store}\nrun: {folder / 'run'}\n{CONFIG}")
+    return path
+
+
+def run(command: list[str], ranks: int) -> subprocess.CompletedProcess[str]:
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *launch, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240
+    )
+
+
+def fit(config: Path, run_folder: Path, ranks: int) -> str:
+    """Train to the end, alone in this process or on several ranks; returns what it printed."""
+    arguments = ["fit", str(config), f"run={run_folder}"]
+    if ranks == 1:
+        with redirect_stdout(io.StringIO()) as printed:
+            assert command(*arguments) == 0
+        return printed.getvalue()
+    done = run(["-m", "train", *arguments], ranks)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def interrupted(config: Path, run_folder: Path, ranks: int, name: str, step: int) -> int:
+    """Train until the last rank sends itself a signal; returns the exit code."""
+    worker = [str(WORKER), str(config), name, str(step), str(ranks - 1), f"run={run_folder}"]
+    return run(worker, ranks).returncode
+
+
+def command(*arguments: str) -> int:
+    """`python -m train ARGUMENTS` in this process; its exit code."""
+    return guarded(lambda: app(list(arguments), standalone_mode=False))
+
+
+def logged(run_folder: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl without what is measured in seconds."""
+    records = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k not in ("samples_per_s", "data_wait")} for record in records]
+
+
+def exit_record(run_folder: Path) -> dict[str, Any]:
+    return json.loads((run_folder / "exit.json").read_text())
+
+
+def assert_same(first: Any, second: Any, where: str = "") -> None:
+    """Nested checkpoint contents, to the bit."""
+    if isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    elif isinstance(first, dict):
+        assert first.keys() == second.keys(), where
+        for key in first:
+            assert_same(first[key], second[key], f"{where}.{key}")
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second), where
+        for number, (one, other) in enumerate(zip(first, second, strict=True)):
+            assert_same(one, other, f"{where}.{number}")
+    else:
+        assert first == second, where
+
+
+def assert_same_end(first: Path, second: Path) -> None:
+    contents = [load_checkpoint(checkpoint_path(folder, STEPS)) for folder in (first, second)]
+    for content in contents:
+        del content["config"]["run"]
+    assert_same(*contents)
+    assert logged(first) == logged(second)
+
+
+@pytest.fixture(scope="module")
+def whole(config, tmp_path_factory):
+    """Ranks -> the folder of a run that nothing interrupted."""
+
+    @cache
+    def make(ranks: int) -> Path:
+        folder = tmp_path_factory.mktemp(f"whole{ranks}")
+        fit(config, folder, ranks)
+        assert exit_record(folder) == {"code": 0, "message": "done", "rank": 0}
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_writes_what_it_did(whole, ranks):
+    folder = whole(ranks)
+    records = logged(folder)
+    steps = [record for record in records if "loss" in record]
+    assert [record["step"] for record in steps] == list(range(1, STEPS + 1))
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert [record["step"] for record in records if "validation" in record] == [6, 12, 18]
+    names = {path.name for path in (folder / "checkpoints").iterdir()}
+    assert names == {"best.pt", "step-00000015.pt", "step-00000018.pt"}
+
+
+def test_a_complete_run_says_what_it_was_and_does_nothing(config, whole):
+    folder = whole(1)
+    before = logged(folder)
+    printed = fit(config, folder, 1)
+    assert "12 windows = 1 rank(s) x 12" in printed
+    assert "negatives  up to 44 pairs a sample" in printed
+    assert "complete: all 18 steps are done" in printed
+    assert logged(folder) == before
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_and_resumed_is_uninterrupted(config, whole, tmp_path, ranks):
+    """SIGKILL at step 8: in the middle of an epoch, two steps after the last checkpoint."""
+    assert interrupted(config, tmp_path, ranks, "SIGKILL", 8) != 0
+    assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 6)
+    assert "after step 6" in fit(config, tmp_path, ranks)
+    assert_same_end(whole(ranks), tmp_path)
+
+
+@pytest.mark.parametrize(("ranks", "name"), [(1, "SIGTERM"), (1, "SIGUSR1"), (1, "SIGINT"), (2, "SIGTERM")])
+def test_a_signal_saves_at_the_next_step_and_goes_on(config, whole, tmp_path, ranks, name, monkeypatch):
+    """With two ranks only the second one gets it, and both stop after the same step."""
+    if ranks == 1:
+        monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, name))
+        assert command("fit", str(config), f"run={tmp_path}") == 4
+        monkeypatch.undo()
+    else:
+        # torchrun makes 1 of every exit code.
+        assert interrupted(config, tmp_path, ranks, name, 7) == 1
+    record = exit_record(tmp_path)
+    assert record["code"] == 4
+    assert "after step 7 of 18" in record["message"]
+    assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 7)
+    fit(config, tmp_path, ranks)
+    assert_same_end(whole(ranks), tmp_path)
+
+
+def after_signal(after: Any, name: str) -> Any:
+    def wrapped(self: Trainer, done: int, result: Any) -> None:
+        if done == 7:
+            os.kill(os.getpid(), getattr(signal, name))
+        after(self, done, result)
+
+    return wrapped
+
+
+def test_evaluation_is_the_same_at_any_world_size(whole, tmp_path):
+    arguments = ["evaluate", str(whole(1)), "--out"]
+    assert command(*arguments, str(tmp_path / "1.json")) == 0
+    done = run(["-m", "train", *arguments, str(tmp_path / "2.json")], 2)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
+@pytest.fixture
+def started(config, tmp_path):
+    """A run folder with a checkpoint, made in this process."""
+    assert command("fit", str(config), f"run={tmp_path / 'run'}", "epochs=null", "steps=3") == 0
+    return tmp_path / "run"
+
+
+def test_another_config_or_store_is_refused_with_what_changed(config, started, capsys, small_store, tmp_path):
+    same = [f"run={started}", "epochs=null", "steps=3"]
+    assert command("fit", str(config), *same, "optim.lr=0.5", "seed=3") == 2
+    message = capsys.readouterr().err
+    assert "optim.lr: 0.02 -> 0.5" in message
+    assert "seed: 0 -> 3" in message
+    other = small_store(tmp_path / "other", set_fingerprint="another cleaning")
+    assert command("fit", str(config), *same, f"store={other}") == 2
+    assert "data_seen.set: " in capsys.readouterr().err
+    assert command("fit", str(config), *same, "resume=never") == 2
+    assert "resume=never, but run folder" in capsys.readouterr().err
+    assert exit_record(started)["code"] == 2
+    assert command("fit", str(config), *same, f"resume={started}/checkpoints/step-00000009.pt") == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_other_settings_that_change_no_weight_may_change(config, started, capsys):
+    overrides = [f"run={started}", "epochs=null", "steps=3", "log_every=2", "checkpoint.keep=5"]
+    assert command("fit", str(config), *overrides) == 0
+    assert "complete: all 3 steps are done" in capsys.readouterr().out
+
+
+def test_an_infinite_loss_stops_with_step_videos_and_a_dump(config, tmp_path, capsys):
+    overrides = ["optim.name=sgd", "optim.lr=1e30", "optim.clip=null", "model.normalise=false", "schedule.warmup=0"]
+    assert command("fit", str(config), f"run={tmp_path}", *overrides) == 5
+    message = capsys.readouterr().err
+    assert "expected a finite number; videos train0" in message
+    record = exit_record(tmp_path)
+    assert record["code"] == 5
+    (dump,) = tmp_path.glob("nonfinite-*.pt")
+    assert str(dump) in message
+    content = load_checkpoint(dump)
+    assert content["failure"]["step"] == content["order"]["step"] >= 1
+    assert f"step {content['failure']['step'] + 1}:" in message
+    assert all(tensor.isfinite().all() for tensor in content["model"].values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "message"),
+    [
+        (["optim.rate=1"], 2, "optim.rate: unknown key; known here: "),
+        (["store=/nowhere"], 2, "/nowhere is no store"),
+        (["set=other"], 2, "has no manifest set 'other'; it has default"),
+        (["train_split=test"], 2, "no windows of split 'test'; it has train, val"),
+        (["batch_size=1000"], 2, "not one batch can be filled; use at most batch_size=72"),
+        (["device=cuda"], 3, "device=cuda, but torch finds no CUDA device"),
+        (["rubbish"], 2, "override 'rubbish' is not of the form key=value"),
+    ],
+)
+def test_wrong_requests_end_with_one_message(config, tmp_path, capsys, overrides, code, message):
+    if "device=cuda" in overrides and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert command("fit", str(config), f"run={tmp_path / 'run'}", *overrides) == code
+    captured = capsys.readouterr().err
+    assert message in captured
+    assert captured.startswith("error: ")
+    if (tmp_path / "run").exists():
+        assert exit_record(tmp_path / "run")["code"] == code
+        assert message in exit_record(tmp_path / "run")["message"]
+
+
+def test_absent_weights_end_with_what_to_get(config, tmp_path, capsys):
+    other = tmp_path / "bert.yaml"
+    other.write_text(
+        config.read_text().replace("{name: words, word_dim: 6, hidden: 12}", "{name: bert, weights: ./none}")
+    )
+    assert command("fit", str(other), f"run={tmp_path / 'run'}") == 3
+    assert "text weights ./none: there is no such folder; expected one with" in capsys.readouterr().err
+    assert exit_record(tmp_path / "run")["code"] == 3
+
+
+def test_a_process_shows_no_traceback_for_a_wrong_request(config):
+    done = run(["-m", "train", "fit", str(config), "store=/nowhere"], 1)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: /nowhere is no store")
+    assert "Traceback" not in done.stderr
+    missing = run(["-m", "train", "fit", "/nowhere.yaml"], 1)
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+
+
+def test_help_lists_what_works():
+    done = run(["-m", "train", "--help"], 1)
+    assert done.returncode == 0
+    for name in ("fit", "evaluate", "report"):
+        assert name in done.stdout
