@@ -142,7 +142,6 @@ def _nearest(centre_N: np.ndarray, count: int) -> list[np.ndarray]:
     inside_NC = (place_NC >= 0) & (place_NC < total)
     caption_NC = order_N[np.clip(place_NC, 0, total - 1)]
     distance_NC = np.abs(centre_N[caption_NC] - centre_N[order_N][:, None])
-    distance_NC[:, reach] = -1.0
     distance_NC[~inside_NC] = np.inf
     nearness_NC = np.broadcast_to(np.abs(offset_C) * 2 + (offset_C > 0), distance_NC.shape)
     ranked_NC = np.lexsort((nearness_NC, distance_NC), axis=1)[:, :count]

@@ -84,6 +84,8 @@ def test_beyond_the_end() -> None:
     cues = [Cue(1.0, 2.0, "a"), Cue(2.0, 9.0, "b <00:03.000>c <00:05.000>d"), Cue(5.0, 6.0, "e"), Cue(8.0, 9.0, "f")]
     assert times(cues, 5.0) == [(1.0, 2.0, "a"), (2.0, 5.0, "b c")]
     assert times([Cue(0.0, 9.0, "<00:05.000>a")], 5.0) == []
+    counts = clean(cues, 5.0, CleanConfig()).counts
+    assert (counts["beyond_end"], counts["times"], counts["zero_length"]) == (3, 0, 0)
 
 
 def test_duplicates() -> None:

@@ -149,6 +149,11 @@ def test_a_repeat_after_a_pause_was_said_again() -> None:
     assert said(cues) == [(0, "a b"), (2, "c d"), (9, "c d"), (11, "e f")]
 
 
+def test_below_a_blank_line_everything_is_new() -> None:
+    cues = [Cue(0, 2, " \na b"), Cue(2, 2.01, "a b\n "), Cue(2.01, 4, "a b\nyes"), Cue(4, 5, " \nyes")]
+    assert said(cues) == [(0, "a b"), (2.01, "yes"), (4, "yes")]
+
+
 def test_a_mark_between_words_takes_its_time_along() -> None:
     cue = Cue(1.0, 4.0, "in<00:00:01.500><c> [Music]</c><00:00:02.000><c> then</c>")
     (caption,) = clean([cue], None, CleanConfig()).captions
