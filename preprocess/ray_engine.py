@@ -40,9 +40,11 @@ class Extraction:
     def __init__(self, work: Work, options: RayOptions, device: str) -> None:
         self._work, self._options = work, options
         self._jobs = build_jobs(work, torch.device(device))
+        # A folder of its own: what an actor that died was writing is in nobody's way.
+        self._scratch = work.scratch / str(ray.get_runtime_context().get_actor_id())
 
     def extract(self, unit: Unit) -> FinishedUnit:
-        return extract_unit(unit, self._jobs, self._feed, self._work.scratch)
+        return extract_unit(unit, self._jobs, self._feed, self._scratch)
 
     def _feed(self, videos: Sequence[UnitVideo]) -> Iterator[tuple[UnitVideo, Iterator[Event]]]:
         ahead: deque[_Decoding] = deque()
