@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.video import Frame, Reason, VideoInfo, fail, scaled_size
@@ -27,7 +28,7 @@ class ImageSource:
 
     def __init__(self, path: Path, options: DecodeOptions, short_side: int | None) -> None:
         self._path, self._short_side = path, short_side
-        with _open(path) as image:
+        with _open(path) as image, _failing(path):
             width, height = image.size
             if width * height > options.max_pixels:
                 size = f"{width} x {height} pixels"
@@ -62,13 +63,10 @@ class ImageSource:
         return times
 
     def _load(self, image: Image.Image, number: int) -> Image.Image:
-        try:
+        with _failing(self._path):
             image.seek(number)
             image.load()
-        except DAMAGE as error:
-            reason: Reason = "truncated" if "truncated" in str(error) else "corrupt"
-            fail(reason, f"{self._path.name}: {error}; get the file again")
-        return ImageOps.exif_transpose(image)
+            return ImageOps.exif_transpose(image)
 
     def frames(self) -> Generator[Frame]:
         with _open(self._path) as image:
@@ -85,10 +83,18 @@ def _open(path: Path) -> Image.Image:
             return Image.open(path)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
             fail("too_large", f"{path.name}: {error}")
-        except UnidentifiedImageError:
-            fail("corrupt", f"{path.name} begins like an image but cannot be read as one")
-        except DAMAGE as error:
-            fail("corrupt", f"{path.name}: {error}")
+        except DAMAGE:
+            fail("corrupt", f"{path.name} begins like an image but cannot be read as one; get the file again")
+
+
+@contextmanager
+def _failing(path: Path) -> Iterator[None]:
+    """Turn what Pillow raises for damaged files into a DecodeFailure."""
+    try:
+        yield
+    except DAMAGE as error:
+        reason: Reason = "truncated" if "truncated" in str(error) else "corrupt"
+        fail(reason, f"{path.name}: {error}; get the file again")
 
 
 def _rgb(picture: Image.Image, size: tuple[int, int]) -> NDArray[np.uint8]:

@@ -110,9 +110,8 @@ def _iso_cut_off(file: BinaryIO, size: int, name: str) -> str:
             break
         else:
             position += length
-        if position > size:
-            break
-    cut_off = f"box {kind.decode()!r} ends at byte {position}, the file at {size}" if position > size else ""
+    known = position > size and kind in ISO_BOXES
+    cut_off = f"box {kind.decode()!r} ends at byte {position}, the file at {size}" if known else ""
     if b"moov" not in found:
         reason: Reason = "truncated" if position >= size else "corrupt"
         fail(reason, f"{name} has no index (moov box){': ' + cut_off if cut_off else ''}; get the file again")
