@@ -138,7 +138,7 @@ class FfmpegFrames:
         return index, bool(table.key_T[index]) if known else event.key
 
     def _seconds(self, event: FrameEvent) -> float:
-        ratio = event.time_base.numerator / event.time_base.denominator
+        over, under = event.time_base.numerator, event.time_base.denominator
         anchored = self._probe.demuxer in ANCHORED
         # Frames that come out after the last packet have no time of their own: the decoder counts on in single ticks.
         flushed = anchored and event.pts is not None and event.pts > self._last_packet
@@ -146,8 +146,8 @@ class FfmpegFrames:
             previous = self._waiting[-1].time if self._waiting else self._probe.info.start
             return previous + (1 / self._rate(event) if self._waiting else 0.0)
         if anchored:
-            return (event.pts - (self._first_pts or 0)) * ratio + self._probe.info.start
-        return event.pts * ratio - zero_of(self._probe)
+            return (event.pts - (self._first_pts or 0)) * over / under + self._probe.info.start
+        return event.pts * over / under - zero_of(self._probe)
 
     def _rate(self, event: FrameEvent) -> float:
         return float(event.rate) or self._probe.rate

@@ -14,7 +14,7 @@ from preprocess.decode.sampling import Sampling
 from preprocess.decode.video import Frame, Reason, fail
 
 # Strategies for which decord is at least as fast as an ffmpeg process, as measured by benchmarks/decode.py.
-DECORD_FIRST: frozenset[str] = frozenset()
+DECORD_FIRST = frozenset({"fps", "uniform"})
 
 
 def first_and_end(probe: Probe, samplings: Sequence[Sampling], options: DecodeOptions) -> tuple[float, float]:

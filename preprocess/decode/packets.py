@@ -78,8 +78,8 @@ class Probe:
 
     def seconds(self, pts_T: NDArray[np.int64]) -> NDArray[np.float64]:
         """Ticks of the stream to seconds of the file's own clock."""
-        ratio = np.float64(self.time_base.numerator / self.time_base.denominator)
-        return pts_T.astype(np.float64) * ratio - self.zero
+        # Multiplied before divided: a frame of a whole second is then at exactly that second.
+        return (pts_T * self.time_base.numerator).astype(np.float64) / self.time_base.denominator - self.zero
 
     def no_decord(self) -> str:
         """Why decord cannot be trusted with this file, else empty: it pairs frames with times by counting."""
@@ -149,8 +149,8 @@ def _probe(
     if not cut_off:
         cut_off = _missing_frames(stream, demuxer, table)
     known = table.trusted
-    seconds_T = table.pts_T * float(time_base) - zero
-    end = float(seconds_T[-1] + (table.last_ticks * float(time_base) or 1 / rate)) if len(seconds_T) else 0.0
+    last = float(table.pts_T[-1] * time_base) - zero if len(table.pts_T) else 0.0
+    end = last + (float(table.last_ticks * time_base) or 1 / rate)
     info = VideoInfo(
         width=width,
         height=height,
