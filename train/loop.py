@@ -38,16 +38,23 @@ from train.retrieval import embed_split, is_better, measure, metric_value
 from train.runlog import Meter, RunLog, describe
 from train.schedule import learning_rate_factor
 from train.step import NonFiniteStep, StepResult, TrainStep
-from train.stopping import StopSignals, recorded_exit
+from train.stopping import StopSignals, lost_rank_fails, recorded_exit
 
 
 def fit(config: FitConfig) -> None:
     """Train as `config` says, going on from a checkpoint where there is one.
 
     Raises RequestError or EnvironmentLacking before the first step; StoppedEarly after a signal, with a checkpoint
-    written; RunFailed for a loss or gradient that is not finite. The run folder's exit.json says the same.
+    written; RunFailed for a loss or gradient that is not finite, or a lost rank. exit.json in the run folder says the
+    same.
     """
-    with recorded_exit(config.run), distributed_world(config.device) as world, StopSignals() as signals:
+    with (
+        # Outermost, so that the SIGTERM which torchrun sends after another rank failed does not cut off the record.
+        StopSignals() as signals,
+        recorded_exit(config.run),
+        lost_rank_fails(),
+        distributed_world(config.device) as world,
+    ):
         Trainer(config, world, signals).run()
 
 

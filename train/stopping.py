@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from shared.atomic import fsync_directory, write_new_file
-from shared.errors import ClipmillError, RequestError, StoppedEarly
+from shared.errors import ClipmillError, RequestError, RunFailed, StoppedEarly
 from shared.fingerprint import canonical_json
 from train.distributed import World
 
@@ -83,6 +83,21 @@ def recorded_exit(run: Path) -> Iterator[None]:
         raise
     if rank == 0:
         _record(run, rank, 0, "done")
+
+
+@contextmanager
+def lost_rank_fails() -> Iterator[None]:
+    """Turn what a collective raises when another rank is gone, or did not come in time, into RunFailed."""
+    try:
+        yield
+    except RuntimeError as error:
+        # gloo raises plain RuntimeErrors that only their text tells from others.
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise RunFailed(
+            f"another rank is gone: {str(error).splitlines()[0]}; its own message is above or in its log. Run the same "
+            "command again to go on from the last checkpoint"
+        ) from error
 
 
 def _record(run: Path, rank: int, code: int, message: str) -> None:

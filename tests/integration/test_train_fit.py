@@ -160,6 +160,9 @@ def test_a_complete_run_says_what_it_was_and_does_nothing(config, whole):
 def test_killed_and_resumed_is_uninterrupted(config, whole, tmp_path, ranks):
     """SIGKILL at step 8: in the middle of an epoch, two steps after the last checkpoint."""
     assert interrupted(config, tmp_path, ranks, "SIGKILL", 8) != 0
+    if ranks == 2:
+        assert exit_record(tmp_path)["code"] == 5
+        assert "another rank is gone" in exit_record(tmp_path)["message"]
     assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 6)
     assert "after step 6" in fit(config, tmp_path, ranks)
     assert_same_end(whole(ranks), tmp_path)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from shared.errors import EnvironmentLacking, RequestError, RunFailed, StoppedEarly
+from train.distributed import World
+from train.stopping import StopSignals, lost_rank_fails, recorded_exit
+
+ALONE = World(0, 1, 0, torch.device("cpu"))
+
+
+def record(run):
+    assert sorted(path.name for path in run.iterdir()) == ["exit.json"]
+    return json.loads((run / "exit.json").read_text())
+
+
+def test_success_and_failures_are_recorded_anew(tmp_path):
+    run = tmp_path / "deep" / "run"
+    with pytest.raises(EnvironmentLacking), recorded_exit(run):
+        raise EnvironmentLacking("no weights")
+    assert record(run) == {"code": 3, "message": "no weights", "rank": 0}
+    with recorded_exit(run):
+        pass
+    assert record(run) == {"code": 0, "message": "done", "rank": 0}
+    with pytest.raises(StoppedEarly, match="interrupted"), recorded_exit(run):
+        raise KeyboardInterrupt
+    assert record(run)["code"] == 4
+    with pytest.raises(ZeroDivisionError), recorded_exit(run):
+        raise ZeroDivisionError("a bug")
+    assert record(run) == {"code": 1, "message": "ZeroDivisionError: a bug", "rank": 0}
+
+
+def test_the_first_rank_that_fails_is_the_one_recorded(tmp_path, monkeypatch):
+    def rank_one_fails_first():
+        monkeypatch.setenv("RANK", "1")
+        with pytest.raises(RequestError), recorded_exit(tmp_path):
+            raise RequestError("of rank 1")
+        monkeypatch.setenv("RANK", "0")
+        raise RunFailed("because rank 1 is gone")
+
+    with pytest.raises(RunFailed), recorded_exit(tmp_path):
+        rank_one_fails_first()
+    assert record(tmp_path) == {"code": 2, "message": "of rank 1", "rank": 1}
+
+
+def test_a_run_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="cannot be made"), recorded_exit(tmp_path / "file" / "run"):
+        pass
+
+
+def test_signals_are_remembered_and_handlers_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        assert not signals.agreed(ALONE)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.agreed(ALONE)
+        assert signals.received == "SIGUSR1"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    "error", [dist.DistNetworkError("x"), RuntimeError("[gloo/transport/tcp/pair.cc:545] Connection reset by peer")]
+)
+def test_a_lost_rank_is_a_failed_run(error):
+    with pytest.raises(RunFailed, match="another rank is gone"), lost_rank_fails():
+        raise error
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(RuntimeError, match="shapes"), lost_rank_fails():
+        raise RuntimeError("shapes do not fit")
