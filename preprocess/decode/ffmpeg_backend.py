@@ -6,10 +6,12 @@ frames travel is an over-estimate; the exact choice is made here, where the next
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO
@@ -23,6 +25,9 @@ from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.packets import ANCHORED, Probe
 from preprocess.decode.video import Frame, fail
+
+# Several frames: each time that the pipe is full costs two switches between processes.
+PIPE_BYTES = 2**20
 
 
 class SelectionMissedError(Exception):
@@ -78,6 +83,7 @@ class FfmpegFrames:
             stderr=subprocess.PIPE,
         )
         self._pixels, log = _pipes(self._process)
+        _widen(self._pixels)
         arguments = (log, self._events, self.outcome)
         self._log = threading.Thread(target=read_log, args=arguments, name="ffmpeg log", daemon=True)
         self._log.start()
@@ -184,6 +190,14 @@ class FfmpegFrames:
                 else:
                     return
             self._waiting.popleft()
+
+
+def _widen(pipe: IO[bytes]) -> None:
+    """Let the pipe hold several frames where the system can (Linux)."""
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        # Users have a quota of pipe memory; a smaller pipe is only slower.
+        with suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:

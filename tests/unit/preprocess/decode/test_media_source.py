@@ -1,0 +1,132 @@
+"""Backends take over from each other without a frame lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from preprocess.decode import (
+    DecodeFailure,
+    DecodeOptions,
+    Sampling,
+    ffmpeg_backend,
+    iterate_clips,
+    media_source,
+    open_video,
+    probe,
+)
+from preprocess.decode.decord_backend import DecordFailedError, DecordFrames
+
+FRAMES = 30
+SAMPLINGS = [Sampling(fps=3), Sampling(strategy="dense", fps=10, frames=4)]
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3 seconds, 10 frames a second, a key frame each second, B-frames."""
+    path = tmp_path_factory.mktemp("decode") / "video.mp4"
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=96x64:r=10:d=3"]
+    command += ["-c:v", "libx264", "-g", "10", "-bf", "2", "-pix_fmt", "yuv420p", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+def rows_of(path: Path, samplings: list[Sampling], **options: object):
+    with open_video(path, samplings, DecodeOptions.model_validate(options)) as reader:
+        rows = list(iterate_clips(reader))
+    return reader.info, rows
+
+
+def assert_same(rows, others) -> None:
+    assert len(rows) == len(others) > 0
+    for (number, one), (other_number, other) in zip(rows, others, strict=True):
+        assert number == other_number
+        assert (one.start, one.end, one.valid) == (other.start, other.end, other.valid)
+        assert one.index_T.tolist() == other.index_T.tolist()
+        assert np.abs(one.frames_THWC.astype(int) - other.frames_THWC).mean() < 1
+
+
+def test_ffmpeg_goes_on_where_decord_fails(video, monkeypatch):
+    _, whole = rows_of(video, SAMPLINGS, backend="ffmpeg")
+
+    class Failing(DecordFrames):
+        def __iter__(self):
+            for frame in super().__iter__():
+                if frame.index > 12:
+                    raise DecordFailedError("planted")
+                yield frame
+
+    monkeypatch.setattr(media_source, "DecordFrames", Failing)
+    info, rows = rows_of(video, SAMPLINGS, backend="decord")
+    assert (info.backend, info.why, info.frames) == ("decord+ffmpeg", "planted", FRAMES)
+    assert_same(rows, whole)
+
+
+def test_decord_is_not_believed_when_it_counts_other_frames(video, monkeypatch):
+    monkeypatch.setattr("decord.VideoReader.__len__", lambda self: FRAMES + 1)
+    info, _ = rows_of(video, SAMPLINGS, backend="decord")
+    assert info.backend == "ffmpeg"
+    assert "31 frames" in info.why
+
+
+def test_decord_is_not_believed_when_its_times_differ(video, monkeypatch):
+    monkeypatch.setattr(
+        "decord.VideoReader.get_frame_timestamp", lambda self, which: np.zeros((len(which), 2), np.float32)
+    )
+    info, _ = rows_of(video, SAMPLINGS, backend="decord")
+    assert info.backend == "ffmpeg"
+    assert "times" in info.why
+
+
+def test_a_selection_that_lets_too_little_through_is_noticed(video, monkeypatch):
+    _, whole = rows_of(video, SAMPLINGS, backend="ffmpeg")
+    narrow = "eq(n,0)+eq(n,3)+gte(n,20)"
+    monkeypatch.setattr(ffmpeg_backend, "selection", lambda probe, needs: narrow)
+    info, rows = rows_of(video, SAMPLINGS, backend="ffmpeg")
+    assert info.frames == FRAMES
+    assert_same(rows, whole)
+
+
+def test_uniform_without_a_trusted_table_learns_the_end_first(video, tmp_path):
+    avi = tmp_path / "video.avi"
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", str(video), "-c", "copy", str(avi)]
+    subprocess.run(command, check=True)
+    sampling = [Sampling(strategy="uniform", frames=6)]
+    info, rows = rows_of(avi, sampling)
+    assert info.duration == pytest.approx(3.0)
+    assert [clip.index_T[0] for _, clip in rows] == [2, 7, 12, 17, 22, 27]
+
+
+def test_decord_first_only_where_every_sampling_prefers_it(video):
+    assert rows_of(video, [Sampling(fps=1)])[0].backend == "decord"
+    assert rows_of(video, [Sampling(strategy="dense", fps=10, frames=4)])[0].backend == "ffmpeg"
+    assert rows_of(video, SAMPLINGS)[0].backend == "ffmpeg"
+    assert rows_of(video, [Sampling(strategy="keyframes")], backend="decord")[0].backend == "ffmpeg"
+
+
+def test_running_over_the_processor_time_is_a_timeout(video, monkeypatch):
+    """ffmpeg says so itself when the limit on its processor time strikes."""
+    monkeypatch.setattr(ffmpeg_backend.Outcome, "out_of_time", property(lambda self: True, lambda self, value: None))
+    with pytest.raises(DecodeFailure) as caught:
+        rows_of(video, SAMPLINGS, backend="ffmpeg")
+    assert caught.value.reason == "timeout"
+
+
+def test_a_stream_longer_than_it_announces_is_stopped(video, monkeypatch):
+    """The packets may lie: what is shown is counted too."""
+    reader = open_video(video, SAMPLINGS, DecodeOptions(backend="ffmpeg", max_frames=FRAMES))
+    monkeypatch.setattr(reader._source, "_options", DecodeOptions(backend="ffmpeg", max_frames=10))
+    with pytest.raises(DecodeFailure) as caught:
+        list(reader)
+    assert caught.value.reason == "too_large"
+
+
+def test_probe_decodes_nothing_and_knows_the_facts(video, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    info = probe(video)
+    assert (info.width, info.height, info.frames, info.codec, info.container) == (96, 64, FRAMES, "h264", "mov")
+    assert info.duration == pytest.approx(3.0)
