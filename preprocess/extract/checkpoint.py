@@ -32,7 +32,7 @@ def find_checkpoint(weights: str | None, model: str, example: str) -> Path:
     if weights is not None and _HUB_ID.fullmatch(weights) and not Path(weights).exists():
         folder = fetch(weights, ["*.json", "*.safetensors"], model, by_name)
         return folder if any(folder.glob("*.safetensors")) else fetch(weights, ["*.json", "*.bin"], model, by_name)
-    folder = find_weights(weights, model, by_name)
+    folder = find_weights(weights, model, by_name, folder=True)
     if not (folder / "config.json").is_file():
         raise RequestError(
             f"{model}: {folder} is not a transformers checkpoint, it has no config.json; give the folder"

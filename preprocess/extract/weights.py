@@ -38,17 +38,21 @@ _DAMAGE = (
 _LOG = logging.getLogger(__name__)
 
 
-def find_weights(value: str | None, model: str, by_name: str) -> Path:
+def find_weights(value: str | None, model: str, by_name: str, *, folder: bool = False) -> Path:
     """The file or folder that `value` names (`package:NAME/path` or a plain path).
 
     by_name: the sentence that says how weights are had by name, where there is a network.
-    Raises EnvironmentLacking, with the three ways to get weights, where there is none.
+    Raises EnvironmentLacking, with the three ways to get weights, where there is none; RequestError where a folder
+    stands for a file or a file for a folder.
     """
     if value is None:
         raise EnvironmentLacking(f"{model} needs weights and the config names none. {three_ways(by_name)}")
     path = resolve_resource(value)
     if not path.exists():
         raise EnvironmentLacking(f"{model}: no weights at {path} (weights: {value}). {three_ways(by_name)}")
+    if path.is_dir() != folder:
+        found, expected = ("file", "folder of a checkpoint") if folder else ("folder", "file")
+        raise RequestError(f"{model}: weights {path} is a {found}, expected a {expected}")
     return path
 
 
@@ -148,11 +152,14 @@ def random_model(name: str, seed: int | None, make: Callable[[], ModuleT]) -> Mo
 
 
 def file_digest(path: Path) -> str:
-    """xxh3-128 of a file's bytes, as hexadecimal."""
+    """xxh3-128 of a file's bytes, as hexadecimal. Raises RequestError where it cannot be read."""
     digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 22):
+                digest.update(block)
+    except OSError as error:
+        raise RequestError(f"weights {path} cannot be read: {error.strerror}") from error
     return digest.hexdigest()
 
 
