@@ -45,6 +45,8 @@ class PreprocessConfig(Config):
     container: `npy` or `h5`, for the rows. shard_videos: inputs per shard (default: by the number of inputs, at most
     1,024).
     engine: `ray`, or `here` for this process alone (no deadlines).
+    device: what extracts; `auto` takes CUDA where this process sees it. Say `cuda` when only the cluster's other
+    hosts have it.
     """
 
     inputs: Path
@@ -56,4 +58,5 @@ class PreprocessConfig(Config):
     shard_videos: PositiveInt | None = None
     decode: DecodeOptions = DecodeOptions()
     engine: Literal["ray", "here"] = "ray"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     ray: RayOptions = Field(default_factory=RayOptions)

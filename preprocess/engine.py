@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from preprocess.decode import DecodeOptions
 from preprocess.extract import ExtractorSection, build_extractor
 from preprocess.extract.runtime import configure_torch_for_determinism
@@ -29,13 +27,15 @@ class Work:
     entries: dict[str, StreamEntry]
     decode: DecodeOptions
     scratch: Path
+    device: str
 
 
-def build_jobs(work: Work, device: torch.device) -> dict[str, StreamJob]:
-    """The extractors on a device. Raises EnvironmentLacking where weights are missing."""
+def build_jobs(work: Work) -> dict[str, StreamJob]:
+    """The extractors on their device. Raises EnvironmentLacking where weights are missing."""
     configure_torch_for_determinism()
     return {
-        name: StreamJob(work.entries[name], build_extractor(section, device)) for name, section in work.sections.items()
+        name: StreamJob(work.entries[name], build_extractor(section, work.device))
+        for name, section in work.sections.items()
     }
 
 
@@ -51,9 +51,9 @@ def decode_order(video: UnitVideo, jobs: dict[str, StreamJob], options: DecodeOp
     )
 
 
-def run_units_here(work: Work, units: Sequence[Unit], device: torch.device) -> Iterator[FinishedUnit]:
+def run_units_here(work: Work, units: Sequence[Unit]) -> Iterator[FinishedUnit]:
     """Do the units in order in this process."""
-    jobs = build_jobs(work, device)
+    jobs = build_jobs(work)
     for unit in units:
         yield extract_unit(unit, jobs, _feed_here(work, jobs), work.scratch)
 

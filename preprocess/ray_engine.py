@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-import torch
 from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
 
 from preprocess.config import RayOptions
@@ -37,9 +36,9 @@ _UNIT_TRIES = 3
 class Extraction:
     """The actor's class: owns a device, extracts units and writes their shards into scratch."""
 
-    def __init__(self, work: Work, options: RayOptions, device: str) -> None:
+    def __init__(self, work: Work, options: RayOptions) -> None:
         self._work, self._options = work, options
-        self._jobs = build_jobs(work, torch.device(device))
+        self._jobs = build_jobs(work)
         # A folder of its own: what an actor that died was writing is in nobody's way.
         self._scratch = work.scratch / str(ray.get_runtime_context().get_actor_id())
 
@@ -138,12 +137,17 @@ def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterato
 
 
 def _run(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[FinishedUnit]:
-    gpus = int(ray.cluster_resources().get("GPU", 0))
-    count = min(len(units), options.actors or gpus or int(ray.cluster_resources()["CPU"]))
-    resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": options.actor_cpus}
+    on_gpu = work.device == "cuda"
+    devices = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 0))
+    if devices == 0:
+        raise EnvironmentLacking(
+            f"the Ray cluster has no {work.device} to extract on; set `device: cpu`, or add a host"
+        )
+    count = min(len(units), options.actors or devices)
 
     def start_actor() -> Any:
-        return _EXTRACT_ACTOR.options(**resources).remote(work, options, "cuda" if gpus else "cpu")
+        needs = {"num_gpus": 1, "num_cpus": 1} if on_gpu else {"num_cpus": options.actor_cpus}
+        return _EXTRACT_ACTOR.options(**needs).remote(work, options)
 
     todo = deque((unit, 1) for unit in units)
     running: dict[Any, _Worker] = {}

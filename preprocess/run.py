@@ -15,13 +15,14 @@ import torch
 
 from preprocess.config import PreprocessConfig
 from preprocess.engine import Work, run_units_here
+from preprocess.extract.base import ExtractorSpec
 from preprocess.inputs import InputVideo, read_inputs
 from preprocess.keep import KeepResult, keep_captions
 from preprocess.manifests import BuiltSet, build_set
 from preprocess.plan import Plan, Unit, make_plan
 from preprocess.shard import FinishedUnit
 from preprocess.sources import SourceCache
-from preprocess.streams import Change, StreamBook, wanted_streams
+from preprocess.streams import Change, StreamBook, stream_entry, wanted_specs
 from shared.atomic import replace_file
 from shared.errors import Failure, RequestError
 from shared.fingerprint import sealed_json
@@ -61,7 +62,9 @@ def run(config: PreprocessConfig, progress: Progress, limit: int | None = None) 
     limit: only the first inputs. Raises the ClipmillErrors of its steps; what was committed before stays.
     """
     inputs = read_inputs(config.inputs, config.root)[:limit]
-    wanted = wanted_streams(config)
+    device = _device(config)
+    specs = wanted_specs(config, device)
+    wanted = {name: stream_entry(spec, config.container, config.decode) for name, spec in specs.items()}
     started = datetime.now(UTC)
     with open_writer(config.store) as writer, SourceCache(config.store) as sources:
         for path in writer.remove_leftovers():
@@ -72,12 +75,12 @@ def run(config: PreprocessConfig, progress: Progress, limit: int | None = None) 
             inputs, book.entries, book.homes(), lambda video: _source(video, sources), shard_videos=config.shard_videos
         )
         _announce(plan, book.changes, progress)
-        extracted = _extract(config, plan, book, sources, writer, progress)
+        extracted = _extract(config, device, plan, book, sources, writer, progress)
         book.promote()
         sets = tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
         result = RunResult(len(inputs), extracted, kept, sets, _failures(writer, config, inputs))
         if not result.did_nothing:
-            _record_run(writer, result, started)
+            _record_run(writer, result, specs, started)
     return result
 
 
@@ -92,6 +95,12 @@ def make_sets(config: PreprocessConfig) -> tuple[BuiltSet, ...]:
     with open_writer(config.store) as writer:
         writer.remove_leftovers()
         return tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
+
+
+def _device(config: PreprocessConfig) -> str:
+    if config.device != "auto":
+        return config.device
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _source(video: InputVideo, sources: SourceCache) -> Source | None:
@@ -113,15 +122,17 @@ def _announce(plan: Plan, changes: Sequence[Change], progress: Progress) -> None
 
 def _extract(
     config: PreprocessConfig,
+    device: str,
     plan: Plan,
     book: StreamBook,
     sources: SourceCache,
     writer: StoreWriter,
     progress: Progress,
 ) -> int:
+    work = Work(dict(config.streams), book.entries, config.decode, writer.scratch.resolve(), device)
     total = sum(len(unit.videos) for unit in plan.units)
     done = rows = 0
-    for finished in _engine(config, book, plan.units, writer):
+    for finished in _engine(config, work, plan.units):
         book.commit(finished)
         for path, started in finished.found:
             if started.source is not None and started.mtime_ns is not None:
@@ -132,14 +143,11 @@ def _extract(
     return done
 
 
-def _engine(
-    config: PreprocessConfig, book: StreamBook, units: Sequence[Unit], writer: StoreWriter
-) -> Iterator[FinishedUnit]:
+def _engine(config: PreprocessConfig, work: Work, units: Sequence[Unit]) -> Iterator[FinishedUnit]:
     if not units:
         return iter(())
-    work = Work(dict(config.streams), book.entries, config.decode, writer.scratch.resolve())
     if config.engine == "here":
-        return run_units_here(work, units, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return run_units_here(work, units)
     # Only here: importing Ray takes a second, and most commands need none of it.
     from preprocess.ray_engine import run_units
 
@@ -170,7 +178,7 @@ def caption_failures(writer: StoreWriter, name: str, ids: set[str]) -> list[tupl
     ]
 
 
-def _record_run(writer: StoreWriter, result: RunResult, started: datetime) -> None:
+def _record_run(writer: StoreWriter, result: RunResult, specs: dict[str, ExtractorSpec], started: datetime) -> None:
     """What differs from run to run, beside the store's identity."""
     folder = writer.path / "runs"
     folder.mkdir(exist_ok=True)
@@ -184,6 +192,7 @@ def _record_run(writer: StoreWriter, result: RunResult, started: datetime) -> No
         "inputs": result.inputs,
         "extracted": result.extracted,
         "failures": dict(sorted(Counter(failure.reason for _, _, failure in result.failures).items())),
+        "extractors": {name: spec.environment for name, spec in sorted(specs.items())},
         "versions": {name: version(name) for name in ("clipmill", "torch", "decord2", "ray", "transformers", "numpy")},
     }
     replace_file(folder / f"{started:%Y%m%dT%H%M%S%f}-{os.getpid()}.json", sealed_json(content))

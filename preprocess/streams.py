@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
-
 from preprocess.config import PreprocessConfig
 from preprocess.decode import DecodeOptions
 from preprocess.extract import build_extractor
@@ -39,10 +37,12 @@ def stream_entry(spec: ExtractorSpec, container: Container, decode: DecodeOption
     )
 
 
-def wanted_streams(config: PreprocessConfig) -> dict[str, StreamEntry]:
-    """The streams that a config asks for, without shards. Raises EnvironmentLacking where weights are missing."""
-    specs = {name: build_extractor(section, torch.device("cpu")).spec for name, section in config.streams.items()}
-    return {name: stream_entry(spec, config.container, config.decode) for name, spec in specs.items()}
+def wanted_specs(config: PreprocessConfig, device: str) -> dict[str, ExtractorSpec]:
+    """What the extractors of a config will be on `device`, which this process need not have.
+
+    Raises EnvironmentLacking where weights are missing.
+    """
+    return {name: build_extractor(section, device).spec for name, section in config.streams.items()}
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Failure:
     """Why one input yielded nothing: a value to record, not an exception.
 
     reason: a fixed word of the stage (`corrupt`, `timeout`, ...), the key that `failures` groups by.
-    stage: `input`, `decode`, `extract` or `captions`.
+    stage: `input`, `decode`, `extract`, `captions` or `split`.
     message: one line for people.
     """
 
