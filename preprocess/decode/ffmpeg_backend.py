@@ -69,7 +69,8 @@ class FfmpegFrames:
     ) -> None:
         self.outcome, self.shown, self.end, self.status = Outcome(), 0, 0.0, 0
         self._probe, self._needs, self._size, self._options = probe, needs, size, options
-        self._key_only = key_only
+        # Frame numbers that must come out one after the other when key frames are decoded alone.
+        self._keys = deque(np.flatnonzero(probe.table.key_T).tolist()) if key_only else None
         self._select = selection(probe, needs) if choose and not key_only else None
         self._first_pts: int | None = None
         self._last_packet = int(probe.table.pts_T[-1]) if len(probe.table.pts_T) else 0
@@ -114,6 +115,8 @@ class FfmpegFrames:
         if last is not None:
             self.end = self._waiting[-1].time + self._duration(last)
         yield from self._decided(ended=True)
+        if self._keys:
+            raise SelectionMissedError
 
     def _see(self, event: FrameEvent) -> None:
         """A frame is shown: its time, never before the previous one's."""
@@ -137,11 +140,13 @@ class FfmpegFrames:
         Packets and decoders do not always agree on what a key frame is, and every backend must say the same.
         """
         table = self._probe.table
-        index = int(np.searchsorted(table.pts_T, event.pts or 0)) if self._key_only else event.index
-        known = table.trusted and index < len(table.pts_T) and table.pts_T[index] == event.pts
-        if self._key_only and not known:
-            raise SelectionMissedError
-        return index, bool(table.key_T[index]) if known else event.key
+        if self._keys is not None:
+            # Some decoders swallow key frames of open groups of pictures in this mode.
+            if not self._keys or table.pts_T[self._keys[0]] != event.pts:
+                raise SelectionMissedError
+            return self._keys.popleft(), True
+        known = table.trusted and event.index < len(table.pts_T) and table.pts_T[event.index] == event.pts
+        return event.index, bool(table.key_T[event.index]) if known else event.key
 
     def _seconds(self, event: FrameEvent) -> float:
         over, under = event.time_base.numerator, event.time_base.denominator

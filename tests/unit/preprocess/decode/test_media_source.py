@@ -64,6 +64,8 @@ def test_ffmpeg_goes_on_where_decord_fails(video, monkeypatch):
     info, rows = rows_of(video, SAMPLINGS, backend="decord")
     assert (info.backend, info.why, info.frames) == ("decord+ffmpeg", "planted", FRAMES)
     assert_same(rows, whole)
+    with open_video(video, [Sampling(fps=10)], DecodeOptions(backend="decord", block_bytes=1)) as reader:
+        assert [int(block.index_T[0]) for block in reader] == list(range(FRAMES))
 
 
 def test_decord_is_not_believed_when_it_counts_other_frames(video, monkeypatch):
