@@ -11,6 +11,7 @@ costs its unit.
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -191,6 +192,7 @@ class _Cluster:
             "object_store_memory": self._options.object_store_mib * 2**20,
             "include_dashboard": False,
         }  # fmt: skip
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=self._options.address, log_to_driver=False, logging_level=logging.ERROR, **local)
         except ConnectionError as error:
@@ -198,6 +200,9 @@ class _Cluster:
                 f"no Ray cluster at {self._options.address!r}: {error}; start one with `ray start --head`, "
                 "or leave `ray.address` out to use this machine"
             ) from None
+
+        # Ray puts in a handler of its own that aborts the process.
+        signal.signal(signal.SIGTERM, on_sigterm)
 
     def __exit__(self, *_: object) -> None:
         ray.shutdown()

@@ -158,7 +158,12 @@ def generate(path: Path, codec: str, variant: str) -> tuple[list[float], int, tu
         encode += ["-movflags", "frag_keyframe+empty_moov"]
     elif variant in ("cut", "rotated"):
         final = before
-    ffmpeg(*raw, *encode, str(final), feed=b"".join(draw(number, *size).tobytes() for number in range(FRAMES)))
+    feed = b"".join(draw(number, *size).tobytes() for number in range(FRAMES))
+    if codec.endswith("hidden"):  # libvpx makes hidden reference frames in its second pass only
+        encode += ["-passlogfile", str(path.with_name("log"))]
+        ffmpeg(*raw, *encode, "-pass", "1", "-f", "null", "-", feed=feed)
+        encode += ["-pass", "2"]
+    ffmpeg(*raw, *encode, str(final), feed=feed)
     if variant == "cut":
         ffmpeg("-ss", str(CUT), "-i", str(before), "-c", "copy", str(path))
         first = round(CUT * RATE)

@@ -115,7 +115,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
             line = run.stderr.readline()
             assert line, "the run ended before it was killed"
             seen += " rows" in line
-        workers = psutil.Process(run.pid).children(recursive=True)
+        # Ray's own agents notice the death of their head a minute later; what matters is who could still write.
+        family = psutil.Process(run.pid).children(recursive=True)
+        workers = [process for process in family if process.name().startswith(("ray::Extraction", "ray::decode"))]
         run.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive, "workers outlive their driver"
