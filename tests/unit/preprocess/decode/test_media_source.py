@@ -93,6 +93,26 @@ def test_a_selection_that_lets_too_little_through_is_noticed(video, monkeypatch)
     assert_same(rows, whole)
 
 
+@pytest.mark.parametrize("sampling", [Sampling(fps=3), SAMPLINGS[1], Sampling(strategy="keyframes")])
+def test_one_pass_is_enough_and_lets_few_frames_through(video, sampling, monkeypatch):
+    passes = []
+
+    class Counted(ffmpeg_backend.FfmpegFrames):
+        def _receive(self, event):
+            passes[-1] += 1
+            super()._receive(event)
+
+        def __enter__(self):
+            passes.append(0)
+            return super().__enter__()
+
+    monkeypatch.setattr(media_source, "FfmpegFrames", Counted)
+    _, rows = rows_of(video, [sampling], backend="ffmpeg")
+    needed = len({index for _, clip in rows for index in clip.index_T})
+    assert len(passes) == 1
+    assert needed <= passes[0] <= 2 * needed
+
+
 def test_uniform_without_a_trusted_table_learns_the_end_first(video, tmp_path):
     avi = tmp_path / "video.avi"
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", str(video), "-c", "copy", str(avi)]
