@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-import imageio_ffmpeg
 import psutil
 import pytest
 
-VIDEOS = 12
 CONFIG = """
 inputs: {folder}/videos.csv
 store: {folder}/store
@@ -30,33 +29,8 @@ ray: {{cpus: 2}}
 """
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with small H.264 files, a bad one, captions, a manifest and a config."""
-    folder = tmp_path_factory.mktemp("media")
-    rows = []
-    for number in range(VIDEOS):
-        name = f"clip {number}.mp4"
-        draw(folder / name, f"testsrc2=size=64x48:rate=5:duration={2 + number % 4}", number)
-        captions = "WEBVTT\n\n00:00.000 --> 00:01.000\nthe first & best\n\n00:01.000 --> 00:02.000\nand number "
-        (folder / f"{number}.vtt").write_text(f"{captions}{number}\n")
-        rows.append([f"v{number}", name, f"{number}.vtt", "val" if number % 4 == 0 else "train"])
-    (folder / "broken.mp4").write_bytes(b"no video at all")
-    rows += [["broken", "broken.mp4", "0.vtt", "train"], ["missing", "missing.mp4", "", "train"]]
-    with (folder / "videos.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["video_id", "video_path", "caption_path", "split"], *rows])
-    return folder
-
-
-def draw(path: Path, source: str, hue: int) -> None:
-    subprocess.run(
-        [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-f", "lavfi", "-i", source, "-vf", f"hue=h={hue * 30}",
-         "-pix_fmt", "yuv420p", str(path)], check=True,
-    )  # fmt: skip
-
-
-def setup(made: Path, folder: Path) -> Path:
-    for path in made.iterdir():
+def setup(small_media: Path, folder: Path) -> Path:
+    for path in small_media.iterdir():
         shutil.copy(path, folder / path.name)
     config = folder / "config.yaml"
     config.write_text(CONFIG.format(folder=folder))
@@ -76,19 +50,19 @@ def content(store: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def reference(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def reference(small_media: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an undisturbed run in one process makes."""
     folder = tmp_path_factory.mktemp("reference")
-    done = preprocess("run", setup(made, folder), "engine=here")
+    done = preprocess("run", setup(small_media, folder), "engine=here")
     assert done.returncode == 1, done.stderr
     assert "14 inputs: 12 done, 2 failed" in done.stdout
     return content(folder / "store")
 
 
 def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
-    made: Path, tmp_path: Path, reference: dict[str, bytes]
+    small_media: Path, tmp_path: Path, reference: dict[str, bytes]
 ) -> None:
-    config = setup(made, tmp_path)
+    config = setup(small_media, tmp_path)
     first = preprocess("run", config)
     assert first.returncode == 1, first.stderr
     assert "not_a_media_file" in first.stdout
@@ -103,9 +77,9 @@ def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
 
 @pytest.mark.parametrize("units_before", [1, 3])
 def test_a_killed_run_goes_on_to_the_same_bytes(
-    made: Path, tmp_path: Path, reference: dict[str, bytes], units_before: int
+    small_media: Path, tmp_path: Path, reference: dict[str, bytes], units_before: int
 ) -> None:
-    config = setup(made, tmp_path)
+    config = setup(small_media, tmp_path)
     with subprocess.Popen(
         [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
     ) as run:
@@ -129,8 +103,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert content(tmp_path / "store") == reference
 
 
-def test_sigterm_ends_with_4_and_a_whole_store(made: Path, tmp_path: Path) -> None:
-    config = setup(made, tmp_path)
+def test_sigterm_ends_with_4_and_a_whole_store(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
     with subprocess.Popen(
         [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
     ) as run:
@@ -144,10 +118,12 @@ def test_sigterm_ends_with_4_and_a_whole_store(made: Path, tmp_path: Path) -> No
     assert preprocess("verify", tmp_path / "store").returncode == 0
 
 
-def test_changed_inputs_are_done_again_and_only_they(made: Path, tmp_path: Path, reference: dict[str, bytes]) -> None:
-    config = setup(made, tmp_path)
+def test_changed_inputs_are_done_again_and_only_they(
+    small_media: Path, draw_video: Callable[..., None], tmp_path: Path, reference: dict[str, bytes]
+) -> None:
+    config = setup(small_media, tmp_path)
     preprocess("run", config, "engine=here")
-    draw(tmp_path / "clip 4.mp4", "testsrc2=size=64x48:rate=5:duration=7", 1)
+    draw_video(tmp_path / "clip 4.mp4", seconds=7, hue=1)
     shutil.copy(tmp_path / "clip 1.mp4", tmp_path / "missing.mp4")
     (tmp_path / "0.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nquite another text\n")
     done = preprocess("run", config, "engine=here")
@@ -161,8 +137,8 @@ def test_changed_inputs_are_done_again_and_only_they(made: Path, tmp_path: Path,
     assert sum("features/default" in path and path.endswith(".npy") for path in kept) == 3
 
 
-def test_a_changed_config_makes_the_stream_again_and_says_why(made: Path, tmp_path: Path) -> None:
-    config = setup(made, tmp_path)
+def test_a_changed_config_makes_the_stream_again_and_says_why(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
     preprocess("run", config, "engine=here")
     done = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2")
     assert "sampling.fps: 1.0 -> 2.0" in done.stderr
@@ -173,8 +149,8 @@ def test_a_changed_config_makes_the_stream_again_and_says_why(made: Path, tmp_pa
     assert len([path for path in root["files"] if path.startswith("features/default") and path.endswith(".npy")]) == 5
 
 
-def test_a_stream_is_not_made_again_at_the_cost_of_videos_that_are_not_given(made: Path, tmp_path: Path) -> None:
-    config = setup(made, tmp_path)
+def test_a_stream_is_not_made_again_at_the_cost_of_videos_that_are_not_given(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
     preprocess("run", config, "engine=here")
     before = content(tmp_path / "store")
     done = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2", "--limit", "3")
@@ -183,8 +159,8 @@ def test_a_stream_is_not_made_again_at_the_cost_of_videos_that_are_not_given(mad
     assert content(tmp_path / "store") == before
 
 
-def test_manifests_are_made_again_without_any_video(made: Path, tmp_path: Path) -> None:
-    config = setup(made, tmp_path)
+def test_manifests_are_made_again_without_any_video(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
     preprocess("run", config, "engine=here")
     for path in tmp_path.glob("*.mp4"):
         path.unlink()
@@ -195,8 +171,8 @@ def test_manifests_are_made_again_without_any_video(made: Path, tmp_path: Path) 
     assert preprocess("verify", tmp_path / "store").returncode == 0
 
 
-def test_two_runs_on_one_store(made: Path, tmp_path: Path) -> None:
-    config = setup(made, tmp_path)
+def test_two_runs_on_one_store(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
     with subprocess.Popen(
         [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
     ) as run:
@@ -223,9 +199,9 @@ def test_two_runs_on_one_store(made: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_requests_end_with_one_clear_message(
-    made: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+    small_media: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    config = setup(made, tmp_path)
+    config = setup(small_media, tmp_path)
     done = preprocess(*[argument.format(config=config) for argument in arguments], cwd=tmp_path, env=environment())
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
