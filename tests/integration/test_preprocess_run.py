@@ -75,7 +75,7 @@ def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
     assert "Traceback" not in first.stderr + again.stderr
 
 
-@pytest.mark.parametrize("units_before", [1, 3])
+@pytest.mark.parametrize("units_before", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_a_killed_run_goes_on_to_the_same_bytes(
     small_media: Path, tmp_path: Path, reference: dict[str, bytes], units_before: int
 ) -> None:
@@ -174,7 +174,7 @@ def test_manifests_are_made_again_without_any_video(small_media: Path, tmp_path:
 def test_two_runs_on_one_store(small_media: Path, tmp_path: Path) -> None:
     config = setup(small_media, tmp_path)
     with subprocess.Popen(
-        [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "preprocess", "run", str(config), "engine=here"], stderr=subprocess.PIPE, text=True
     ) as run:
         while not (tmp_path / "store" / ".lease").exists():
             assert run.poll() is None
