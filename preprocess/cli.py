@@ -6,12 +6,13 @@ import signal
 from collections import Counter
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperCommand
 
 from shared.config import load_config
 from shared.errors import DamageFound, StoppedEarly
@@ -20,7 +21,8 @@ from shared.verify import verify_store
 
 if TYPE_CHECKING:
     from preprocess.config import PreprocessConfig
-    from preprocess.run import Progress, RunResult
+    from preprocess.extraction import Progress
+    from preprocess.run import RunResult
 
 app = typer.Typer(
     help="Turn raw video and narration into a store of training-ready artifacts.",
@@ -37,11 +39,22 @@ StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Override keys of the config.")]
 
 
-@app.command(name="run")
+class _RunCommand(TyperCommand):
+    """`--retry-failed` alone means `--retry-failed=all`: typer has no options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["--retry-failed=all" if arg == "--retry-failed" else arg for arg in args])
+
+
+@app.command(name="run", cls=_RunCommand)
 def run_command(
     config: ConfigPath,
     overrides: Overrides = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N inputs, for a first try.")] = None,
+    retry_failed: Annotated[
+        str | None,
+        typer.Option(metavar="[=REASON]", help="Try failed inputs again: all, or those that failed for one reason."),
+    ] = None,
 ) -> None:
     """Bring a store up to date with its inputs. Resumes by itself.
 
@@ -50,7 +63,7 @@ def run_command(
     from preprocess.run import run
 
     stop_on_sigterm()
-    result = run(_load(config, overrides), _progress(), limit)
+    result = run(_load(config, overrides), _progress(), limit, retry_failed)
     _summary(result)
 
 
@@ -118,7 +131,7 @@ def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
 
 
 def _progress() -> Progress:
-    from preprocess.run import Progress
+    from preprocess.extraction import Progress
 
     def units(done: int, total: int, rows: int) -> None:
         err.print(f"{done} of {total} videos, {rows} rows")

@@ -18,16 +18,15 @@ from shared.schema import Container, Name
 class RayOptions(Config):
     """address: a running cluster (`auto` finds it); none: a private one here, with `cpus` CPUs.
 
-    actors: extraction workers (default: one a GPU, else one a CPU). actor_cpus, decode_cpus: what each worker and
-    each decode task reserve; halves, so that on a CPU-only machine decoding goes on beside extraction.
-    videos_ahead: videos that each actor has decoding before it needs them. object_store_mib: frames in flight, in MiB.
+    actors: extraction workers (default: one a GPU, else one a CPU). A worker reserves a GPU and no CPU: CPUs are for
+    decode tasks, which could starve otherwise. decode_cpus: what each of these reserves.
+    videos_ahead: videos that each worker has decoding before it needs them. object_store_mib: frames in flight, in MiB.
     """
 
     address: str | None = None
     cpus: PositiveInt = Field(default_factory=lambda: len(os.sched_getaffinity(0)))
     actors: PositiveInt | None = None
-    actor_cpus: PositiveFloat = 0.5
-    decode_cpus: PositiveFloat = 0.5
+    decode_cpus: PositiveFloat = 1
     videos_ahead: NonNegativeInt = 1
     object_store_mib: Annotated[int, Field(ge=128)] = 1024
 

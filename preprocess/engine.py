@@ -41,12 +41,13 @@ def build_jobs(work: Work) -> dict[str, StreamJob]:
 
 def decode_order(video: UnitVideo, jobs: dict[str, StreamJob], options: DecodeOptions) -> DecodeOrder:
     """What to decode for the streams that this video needs."""
-    specs = [jobs[name].extractor.spec for name in video.streams]
+    every = [job.extractor.spec for _, job in sorted(jobs.items())]
     return DecodeOrder(
         path=video.path,
-        samplings=tuple(spec.sampling for spec in specs),
+        samplings=tuple(jobs[name].extractor.spec.sampling for name in video.streams),
         options=options,
-        short_side=common_short_side([spec.short_side for spec in specs]),
+        short_side=common_short_side([spec.short_side for spec in every]),
+        strategies=tuple(spec.sampling.strategy for spec in every),
         failure=video.failure,
     )
 

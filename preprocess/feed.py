@@ -43,12 +43,17 @@ Event = Started | Opened | FrameBlock | Ended | Failure
 
 @dataclass(frozen=True)
 class DecodeOrder:
-    """What a decode task needs to know, and nothing more."""
+    """What a decode task needs to know, and nothing more.
+
+    samplings: whose frames are wanted. strategies, short_side: of all streams of the run, wanted here or not, so that
+    a stream is decoded in the same way whichever streams a video still needs.
+    """
 
     path: Path
     samplings: tuple[Sampling, ...]
     options: DecodeOptions
     short_side: int | None
+    strategies: tuple[str, ...]
     failure: Failure | None = None
 
 
@@ -60,7 +65,7 @@ def decode_events(order: DecodeOrder) -> Iterator[Event]:
         return
     try:
         yield _identify(order.path)
-        with open_video(order.path, order.samplings, order.options, order.short_side) as video:
+        with open_video(order.path, order.samplings, order.options, order.short_side, order.strategies) as video:
             yield Opened(tuple(video.grids))
             yield from video
             yield Ended(video.info)

@@ -35,15 +35,18 @@ class UnitVideo:
 
 @dataclass(frozen=True)
 class Unit:
-    """The work that makes one shard of every stream it names. `id` identifies it across runs."""
+    """The work that makes one shard of every stream it names.
+
+    ids: for each stream, what identifies its part of the work across runs, whichever streams are made along with it.
+    """
 
     number: int
-    id: str
+    ids: dict[str, str]
     videos: tuple[UnitVideo, ...]
 
     @property
     def streams(self) -> tuple[str, ...]:
-        return tuple(sorted({stream for video in self.videos for stream in video.streams}))
+        return tuple(sorted(self.ids))
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def make_plan(
             if needed:
                 members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure))
         if members:
-            units.append(Unit(number, _unit_id(number, members, streams), tuple(members)))
+            units.append(Unit(number, _unit_ids(number, members, streams), tuple(members)))
     return Plan(tuple(units), dict(reasons), done)
 
 
@@ -133,6 +136,9 @@ def _why(
     return None
 
 
-def _unit_id(number: int, members: Sequence[UnitVideo], streams: dict[str, StreamEntry]) -> str:
-    prints = {name: entry.fingerprint for name, entry in streams.items()}
-    return fingerprint([number, [[m.video_id, [[s, prints[s]] for s in m.streams]] for m in members]])
+def _unit_ids(number: int, members: Sequence[UnitVideo], streams: dict[str, StreamEntry]) -> dict[str, str]:
+    videos: dict[str, list[str]] = {}
+    for member in members:
+        for stream in member.streams:
+            videos.setdefault(stream, []).append(member.video_id)
+    return {stream: fingerprint([number, streams[stream].fingerprint, ids]) for stream, ids in sorted(videos.items())}

@@ -15,14 +15,21 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 from preprocess.config import RayOptions
 from preprocess.engine import Work, build_jobs, decode_order
+from preprocess.extract.runtime import ComputeOutOfMemory
 from preprocess.feed import Ended, Event, decode_events
 from preprocess.plan import Unit, UnitVideo
 from preprocess.shard import FinishedUnit, StreamJob, extract_unit
@@ -30,6 +37,8 @@ from shared.errors import ClipmillError, EnvironmentLacking, Failure, RunFailed
 
 log = logging.getLogger("clipmill")
 
+# A process or a host went away, perhaps with something that it had finished.
+_LOST = (WorkerCrashedError, RayActorError, NodeDiedError, ObjectLostError, LocalRayletDiedError)
 _START_TRIES = 2  # a decoder process that dies is started once more: another process may have been killed by mistake
 _UNIT_TRIES = 3
 
@@ -39,9 +48,13 @@ class Extraction:
 
     def __init__(self, work: Work, options: RayOptions) -> None:
         self._work, self._options = work, options
-        self._jobs = build_jobs(work)
+        self._jobs: dict[str, StreamJob] = {}
         # A folder of its own: what an actor that died was writing is in nobody's way.
         self._scratch = work.scratch / str(ray.get_runtime_context().get_actor_id())
+
+    def prepare(self) -> None:
+        """Load the extractors: not in the constructor, whose errors Ray turns into the death of an actor."""
+        self._jobs = build_jobs(self._work)
 
     def extract(self, unit: Unit) -> FinishedUnit:
         return extract_unit(unit, self._jobs, self._feed, self._scratch)
@@ -77,7 +90,7 @@ class _Decoding:
             try:
                 yield from self._read()
                 return
-            except (WorkerCrashedError, RayActorError) as error:
+            except _LOST as error:
                 if tries_left == 0:
                     yield Failure(
                         "decoder_died", "decode", f"the decoding process died {_START_TRIES} times: {error}"[:500]
@@ -120,13 +133,6 @@ def _next_event(stream: Any) -> Event:
     return event
 
 
-@dataclass
-class _Worker:
-    actor: Any
-    unit: Unit
-    tries: int
-
-
 def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[FinishedUnit]:
     """Do the units on a Ray cluster (a local one unless `options.address` names another) and yield each when done.
 
@@ -138,46 +144,87 @@ def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterato
 
 
 def _run(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[FinishedUnit]:
-    on_gpu = work.device == "cuda"
-    devices = int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 0))
+    resource = "GPU" if work.device == "cuda" else "CPU"
+    devices = int(ray.cluster_resources().get(resource, 0))
     if devices == 0:
         raise EnvironmentLacking(
             f"the Ray cluster has no {work.device} to extract on; set `device: cpu`, or add a host"
         )
-    count = min(len(units), options.actors or devices)
+    pool = _Pool(work, units, options)
+    for _ in range(min(len(units), options.actors or devices)):
+        pool.start_actor()
+    yield from pool.results()
 
-    def start_actor() -> Any:
-        needs = {"num_gpus": 1, "num_cpus": 1} if on_gpu else {"num_cpus": options.actor_cpus}
-        return _EXTRACT_ACTOR.options(**needs).remote(work, options)
 
-    todo = deque((unit, 1) for unit in units)
-    running: dict[Any, _Worker] = {}
-    idle = [start_actor() for _ in range(count)]
-    while todo or running:
-        while todo and idle:
-            unit, tries = todo.popleft()
-            actor = idle.pop()
-            running[actor.extract.remote(unit)] = _Worker(actor, unit, tries)
-        ready, _ = ray.wait(list(running), num_returns=1)
-        worker = running.pop(ready[0])
+class _Pool:
+    """Actors that are starting, at work or idle, and the units that wait for them.
+
+    Units go to actors that have started: after the loss of a host, a new one may wait for a device for ever.
+    """
+
+    def __init__(self, work: Work, units: Sequence[Unit], options: RayOptions) -> None:
+        self._work, self._options = work, options
+        self._todo = deque((unit, 1) for unit in units)
+        self._starting: dict[Any, Any] = {}
+        self._running: dict[Any, tuple[Any, Unit, int]] = {}
+        self._idle: list[Any] = []
+        self._failed_starts = 0
+
+    def start_actor(self) -> None:
+        # Spread, because actors that need no CPU would all be put on the first host.
+        needs = {"num_gpus": 1} if self._work.device == "cuda" else {"scheduling_strategy": "SPREAD"}
+        actor = _EXTRACT_ACTOR.options(num_cpus=0, **needs).remote(self._work, self._options)
+        self._starting[actor.prepare.remote()] = actor
+
+    def results(self) -> Iterator[FinishedUnit]:
+        """Finished units in whatever order; ends when all are."""
+        while self._todo or self._running:
+            while self._todo and self._idle:
+                unit, tries = self._todo.popleft()
+                actor = self._idle.pop()
+                self._running[actor.extract.remote(unit)] = (actor, unit, tries)
+            (ready,), _ = ray.wait([*self._running, *self._starting], num_returns=1)
+            if ready in self._starting:
+                self._started(ready, self._starting.pop(ready))
+            else:
+                finished = self._finished(ready, *self._running.pop(ready))
+                if finished is not None:
+                    yield finished
+
+    def _started(self, call: Any, actor: Any) -> None:
         try:
-            finished: FinishedUnit = ray.get(ready[0])
-        except RayActorError as error:
-            if worker.tries == _UNIT_TRIES:
-                raise RunFailed(f"unit {worker.unit.number} killed its worker {_UNIT_TRIES} times: {error}") from None
-            log.warning("a worker died in unit %d; doing the unit again on a new one", worker.unit.number)
-            todo.appendleft((worker.unit, worker.tries + 1))
-            idle.append(start_actor())
-            continue
+            ray.get(call)
+        except _LOST as error:
+            self._failed_starts += 1
+            if self._failed_starts == _UNIT_TRIES:
+                raise RunFailed(f"extraction workers died {_UNIT_TRIES} times while they started: {error}") from None
+            log.warning("a worker died while it started; starting another")
+            self.start_actor()
         except RayTaskError as error:
             raise _cause(error) from None
-        idle.append(worker.actor)
-        yield finished
+        else:
+            self._idle.append(actor)
+
+    def _finished(self, call: Any, actor: Any, unit: Unit, tries: int) -> FinishedUnit | None:
+        try:
+            finished: FinishedUnit = ray.get(call)
+        except _LOST as error:
+            if tries == _UNIT_TRIES:
+                raise RunFailed(f"unit {unit.number} killed its worker {_UNIT_TRIES} times: {error}") from None
+            log.warning("a worker died in unit %d; doing the unit again on another", unit.number)
+            ray.kill(actor)  # it may only be out of reach
+            self._todo.appendleft((unit, tries + 1))
+            self.start_actor()
+            return None
+        except RayTaskError as error:
+            raise _cause(error) from None
+        self._idle.append(actor)
+        return finished
 
 
 def _cause(error: RayTaskError) -> Exception:
-    """What the worker raised: a ClipmillError as itself, anything else with the worker's traceback."""
-    return error.cause if isinstance(error.cause, ClipmillError) else error
+    """What the worker raised: what the caller can act on as itself, anything else with the worker's traceback."""
+    return error.cause if isinstance(error.cause, (ClipmillError, ComputeOutOfMemory)) else error
 
 
 class _Cluster:

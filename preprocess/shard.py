@@ -52,8 +52,8 @@ def extract_unit(unit: Unit, jobs: dict[str, StreamJob], feed: Feed, scratch: Pa
     with ExitStack() as open_files:
         streams = {}
         for name in unit.streams:
-            writer = ShardWriter(scratch, name, jobs[name].entry, unit.id, unit.number)
-            streams[name] = StreamShard(jobs[name].extractor, open_files.enter_context(writer))
+            writer = ShardWriter(scratch, name, jobs[name].entry, unit.ids[name], unit.number)
+            streams[name] = StreamShard(name, jobs[name].extractor, open_files.enter_context(writer))
         for video, events in feed(unit.videos):
             started = _run_video(video, events, [streams[name] for name in video.streams])
             if started is not None:
@@ -104,9 +104,9 @@ class StreamShard:
     the writer sees them one after another because batches are first in, first out.
     """
 
-    def __init__(self, extractor: Extractor, writer: ShardWriter) -> None:
+    def __init__(self, name: str, extractor: Extractor, writer: ShardWriter) -> None:
         self._writer = writer
-        self._batcher = FixedBatcher(extractor, self)
+        self._batcher = FixedBatcher(extractor, self, name)
         self._open: deque[_Open] = deque()
         self._current: _Open | None = None
         self._assembler: ClipAssembler | None = None

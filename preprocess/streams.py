@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from preprocess.config import PreprocessConfig
 from preprocess.decode import DecodeOptions
-from preprocess.extract import build_extractor
+from preprocess.extract import ExtractorSection, build_extractor
 from preprocess.extract.base import ExtractorSpec
 from preprocess.plan import Home, read_homes
 from preprocess.shard import FinishedUnit
@@ -37,12 +37,33 @@ def stream_entry(spec: ExtractorSpec, container: Container, decode: DecodeOption
     )
 
 
-def wanted_specs(config: PreprocessConfig, device: str) -> dict[str, ExtractorSpec]:
-    """What the extractors of a config will be on `device`, which this process need not have.
+@dataclass(frozen=True)
+class Wanted:
+    """One stream that a run is to bring up to date."""
+
+    section: ExtractorSection
+    spec: ExtractorSpec
+    entry: StreamEntry
+
+
+def wanted_stream(config: PreprocessConfig, section: ExtractorSection, device: str) -> Wanted:
+    """What an extractor will be on `device`, which this process need not have.
 
     Raises EnvironmentLacking where weights are missing.
     """
-    return {name: build_extractor(section, device).spec for name, section in config.streams.items()}
+    spec = build_extractor(section, device).spec
+    return Wanted(section, spec, stream_entry(spec, config.container, config.decode))
+
+
+def wanted_streams(config: PreprocessConfig, device: str, fitting: dict[str, int]) -> dict[str, Wanted]:
+    """The streams of a config. fitting: clips per call instead of those of a fingerprint that is known not to fit."""
+    streams = {}
+    for name, section in config.streams.items():
+        wanted = wanted_stream(config, section, device)
+        while (size := fitting.get(wanted.entry.fingerprint, wanted.spec.batch_size)) < wanted.spec.batch_size:
+            wanted = wanted_stream(config, section.model_copy(update={"batch_size": size}), device)
+        streams[name] = wanted
+    return streams
 
 
 @dataclass(frozen=True)
@@ -63,8 +84,8 @@ class StreamBook:
         streams, pending = dict(writer.root.streams), dict(writer.root.pending)
         for name, entry in wanted.items():
             old = streams.get(name)
-            if old is None or old.fingerprint == entry.fingerprint:
-                streams[name] = old or entry
+            if old is None or not old.shards or old.fingerprint == entry.fingerprint:
+                streams[name] = old if old and old.fingerprint == entry.fingerprint else entry
                 pending.pop(name, None)
                 continue
             self._refuse_loss(name, old, set(input_ids))

@@ -10,14 +10,13 @@ from preprocess.decode.ffmpeg_backend import FfmpegFrames, SelectionMissedError
 from preprocess.decode.grid import Grid, KeyGrid, NoFrames
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.packets import Probe
-from preprocess.decode.sampling import Sampling
 from preprocess.decode.video import Frame, Reason, fail
 
 # Strategies for which decord is at least as fast as an ffmpeg process, as measured by benchmarks/decode.py.
 DECORD_FIRST = frozenset({"fps", "uniform"})
 
 
-def first_and_end(probe: Probe, samplings: Sequence[Sampling], options: DecodeOptions) -> tuple[float, float]:
+def first_and_end(probe: Probe, strategies: Sequence[str], options: DecodeOptions) -> tuple[float, float]:
     """Seconds at which the first frame is shown and the last one ends.
 
     From the packets where they can be trusted. Else an estimate, unless `uniform`, which divides the span, asks for the
@@ -25,7 +24,7 @@ def first_and_end(probe: Probe, samplings: Sequence[Sampling], options: DecodeOp
     """
     if probe.table.trusted:
         return float(probe.seconds(probe.table.pts_T)[0]), probe.info.duration
-    if not any(one.strategy == "uniform" for one in samplings):
+    if "uniform" not in strategies:
         return probe.info.start, probe.info.duration
     with FfmpegFrames(probe, [NoFrames()], (16, 16), options) as scan:
         first = next((frame.time for frame in scan), probe.info.start)

@@ -75,11 +75,13 @@ def open_video(
     samplings: Sequence[Sampling],
     options: DecodeOptions | None = None,
     short_side: int | None = None,
+    strategies: Sequence[str] | None = None,
 ) -> VideoReader:
     """Open a video, or an image, for the frames that `samplings` need.
 
     short_side: pixels that the shorter side is scaled down to inside the decoder (never up), keeping the aspect ratio
     as `scaled_size` says. Frames are RGB by libswscale's rules: full range, matrix as the stream declares, else BT.601.
+    strategies: what the choice of backend is made for; default those of `samplings`.
     Raises DecodeFailure (see `Reason`), EnvironmentLacking where there is no ffmpeg program.
     """
     options = options or DecodeOptions()
@@ -89,11 +91,11 @@ def open_video(
         grids = [grid_of(one, 0.0, image.info.duration, MIN_TOLERANCE) for one in samplings]
         return VideoReader(image, grids, options)
     found = probe_media(absolute, options)
-    first, end = first_and_end(found, samplings, options)
+    strategies = [one.strategy for one in samplings] if strategies is None else strategies
+    first, end = first_and_end(found, strategies, options)
     grids = [grid_of(one, first, end, found.tolerance) for one in samplings]
     size = scaled_size(found.info.width, found.info.height, short_side)
-    preferred = [one.strategy for one in samplings]
-    return VideoReader(MediaSource(found, grids, preferred, size, options), grids, options)
+    return VideoReader(MediaSource(found, grids, strategies, size, options), grids, options)
 
 
 def probe(path: Path | str, options: DecodeOptions | None = None) -> VideoInfo:

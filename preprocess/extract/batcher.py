@@ -26,12 +26,14 @@ class RowSink(Protocol):
 class FixedBatcher:
     """Fills batches across videos and computes each in exactly `spec.batch_size` clips, the last one padded.
 
+    stream: whose rows these are, for messages.
     Holds at most one batch of prepared clips, whatever the number and length of the videos. Extractors give a row
     the same bytes at every place of a batch, so nothing depends on which videos share one. Not thread-safe.
     """
 
-    def __init__(self, extractor: Extractor, sink: RowSink) -> None:
+    def __init__(self, extractor: Extractor, sink: RowSink, stream: str = "") -> None:
         self._extractor = extractor
+        self._stream = stream
         self._sink = sink
         self._videos: list[str] = []
         self._clips: torch.Tensor | None = None
@@ -76,7 +78,7 @@ class FixedBatcher:
         try:
             rows = self._extractor.compute(self._clips)
         except torch.OutOfMemoryError as error:
-            raise out_of_memory(error, self._extractor.spec.batch_size) from error
+            raise out_of_memory(error, self._extractor.spec.batch_size, self._stream) from error
         videos, self._videos = self._videos, []
         first = 0
         for video, run in groupby(videos):

@@ -46,18 +46,20 @@ class ComputeOutOfMemory(Exception):
     """The device cannot hold the compute shape. The caller halves it and starts the shard again.
 
     batch_size: clips per call that did not fit. memory_summary: the allocator's own words, many lines.
+    stream: the stream whose extractor it was.
     """
 
-    def __init__(self, batch_size: int, memory_summary: str) -> None:
+    def __init__(self, batch_size: int, memory_summary: str, stream: str = "") -> None:
         super().__init__(f"out of memory with {batch_size} clips per call")
         self.batch_size = batch_size
         self.memory_summary = memory_summary
+        self.stream = stream
 
-    def __reduce__(self) -> tuple[type[ComputeOutOfMemory], tuple[int, str]]:
-        return type(self), (self.batch_size, self.memory_summary)
+    def __reduce__(self) -> tuple[type[ComputeOutOfMemory], tuple[int, str, str]]:
+        return type(self), (self.batch_size, self.memory_summary, self.stream)
 
 
-def out_of_memory(error: torch.OutOfMemoryError, batch_size: int) -> ComputeOutOfMemory:
+def out_of_memory(error: torch.OutOfMemoryError, batch_size: int, stream: str = "") -> ComputeOutOfMemory:
     """The signal for `error`, with the state of the allocator as it is now."""
     summary = torch.cuda.memory_summary() if torch.cuda.is_available() else ""
-    return ComputeOutOfMemory(batch_size, "\n".join(part for part in (str(error), summary) if part))
+    return ComputeOutOfMemory(batch_size, "\n".join(part for part in (str(error), summary) if part), stream)

@@ -61,8 +61,15 @@ def test_only_the_streams_that_lack_a_video_get_it() -> None:
 
 
 def test_units_name_what_they_are_for() -> None:
-    ids = {make_plan(inputs(3), {"s": entry(f)}, {"s": {}}, lambda _: SOURCE).units[0].id for f in ("aa", "bb")}
+    ids = {make_plan(inputs(3), {"s": entry(f)}, {"s": {}}, lambda _: SOURCE).units[0].ids["s"] for f in ("aa", "bb")}
     assert len(ids) == 2
+
+
+def test_a_stream_gets_the_same_unit_whichever_streams_are_made_along_with_it() -> None:
+    done = {f"v{n}": Home("x", SOURCE, None) for n in range(3)}
+    both, alone = plan_of(3, {"a": {}, "b": {}}), plan_of(3, {"a": done, "b": {}})
+    assert both.units[0].ids["b"] == alone.units[0].ids["b"]
+    assert alone.units[0].streams == ("b",)
 
 
 def test_shard_sizes() -> None:

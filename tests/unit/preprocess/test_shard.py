@@ -65,7 +65,7 @@ def do(folder: Path, scripts: Sequence[list[Event]], batch_size: int = 4) -> tup
         kind="features", fingerprint="aa", identity={}, container="npy", dtype="float32", row_shape=(3,)
     )
     videos = tuple(UnitVideo(f"v{n}", Path(f"/v{n}"), ("s",)) for n in range(len(scripts)))
-    unit = Unit(0, "00", videos)
+    unit = Unit(0, {"s": "00"}, videos)
 
     def feed(wanted: Sequence[UnitVideo]) -> Iterator[tuple[UnitVideo, Iterator[Event]]]:
         for video, script in zip(wanted, scripts, strict=True):

@@ -1,0 +1,141 @@
+"""The streams of a store brought up to date: plan, engine, commits, and smaller batches where memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from preprocess.config import PreprocessConfig
+from preprocess.engine import Work, run_units_here
+from preprocess.extract import with_smaller_batch
+from preprocess.extract.runtime import ComputeOutOfMemory
+from preprocess.inputs import InputVideo
+from preprocess.plan import Home, Plan, Unit, make_plan, read_homes
+from preprocess.record import RunRecord
+from preprocess.shard import FinishedUnit
+from preprocess.sources import SourceCache
+from preprocess.streams import Change, StreamBook, Wanted, wanted_stream
+from shared.errors import RequestError
+from shared.schema import Source
+from shared.store import StoreWriter
+
+RETRY_ALL = "all"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the caller is told while a run goes on. Every function may be called many times."""
+
+    note: Callable[[str], None]
+    units: Callable[[int, int, int], None]  # videos done, videos in all, rows so far
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What extracting needs of a run."""
+
+    config: PreprocessConfig
+    device: str
+    inputs: Sequence[InputVideo]
+    writer: StoreWriter
+    sources: SourceCache
+    record: RunRecord
+    progress: Progress
+
+    def run(self, wanted: dict[str, Wanted], retry: str | None) -> dict[str, Wanted]:
+        """Extract what the streams lack, and return them as they were made: perhaps with smaller batches.
+
+        retry: also what has failed before for this reason, or `RETRY_ALL`.
+        Raises RequestError for a reason that no failure has, and what the engine raises.
+        """
+        again = self._retry(wanted, retry)
+        while True:
+            entries = {name: stream.entry for name, stream in wanted.items()}
+            book = StreamBook(self.writer, entries, [video.video_id for video in self.inputs])
+            plan = make_plan(
+                self.inputs,
+                book.entries,
+                book.homes(),
+                self._source,
+                shard_videos=self.config.shard_videos,
+                retry=again,
+            )
+            self._announce(plan, book.changes)
+            try:
+                self._extract(wanted, plan, book)
+            except ComputeOutOfMemory as signal:
+                wanted = wanted | {signal.stream: self._smaller(wanted[signal.stream], signal)}
+            else:
+                book.promote()
+                return wanted
+
+    def _extract(self, wanted: dict[str, Wanted], plan: Plan, book: StreamBook) -> None:
+        sections = {name: stream.section for name, stream in wanted.items()}
+        work = Work(sections, book.entries, self.config.decode, self.writer.scratch.resolve(), self.device)
+        total = sum(len(unit.videos) for unit in plan.units)
+        done = rows = 0
+        for finished in self._engine(work, plan.units):
+            book.commit(finished)
+            for path, started in finished.found:
+                if started.source is not None and started.mtime_ns is not None:
+                    self.sources.remember(path, started.source, started.mtime_ns)
+            done += len(finished.unit.videos)
+            rows += finished.rows
+            self.record.extracted += len(finished.unit.videos)
+            self.progress.units(done, total, rows)
+
+    def _engine(self, work: Work, units: Sequence[Unit]) -> Iterator[FinishedUnit]:
+        if not units:
+            return iter(())
+        if self.config.engine == "here":
+            return run_units_here(work, units)
+        # Only here: importing Ray takes a second, and most commands need none of it.
+        from preprocess.ray_engine import run_units
+
+        return run_units(work, units, self.config.ray)
+
+    def _smaller(self, stream: Wanted, signal: ComputeOutOfMemory) -> Wanted:
+        """The stream with half the batch; rows of two sizes may differ, so all of it is made with the smaller one."""
+        section = with_smaller_batch(stream.section, signal)
+        smaller = wanted_stream(self.config, section, self.device)
+        self.record.out_of_memory(stream.entry.fingerprint, signal, smaller.spec.batch_size)
+        self.progress.note(
+            f"stream {signal.stream!r}: out of memory with {signal.batch_size} clips per call; made with "
+            f"{smaller.spec.batch_size} from here on, also by later runs (noted in {self.record.path})\n"
+            f"{signal.memory_summary}"
+        )
+        return smaller
+
+    def _retry(self, wanted: Iterable[str], reason: str | None) -> Callable[[str], bool]:
+        if reason is None or reason == RETRY_ALL:
+            return lambda _: reason is not None
+        known = {home.failure_reason for home in self._homes(wanted)} - {None}
+        if reason not in known:
+            listed = ", ".join(sorted(filter(None, known)))
+            raise RequestError(
+                f"no video of {self.writer.path} has failed with reason {reason!r}; "
+                + (f"the reasons there are: {listed}" if known else "none has failed at all")
+            )
+        return lambda found: found == reason
+
+    def _homes(self, names: Iterable[str]) -> Iterator[Home]:
+        root = self.writer.root
+        for table in (root.streams, root.pending):
+            for name in names:
+                if name in table:
+                    yield from read_homes(self.writer.path, name, table[name]).values()
+
+    def _source(self, video: InputVideo) -> Source | None:
+        return None if video.failure else self.sources.source_of(video.video_path)
+
+    def _announce(self, plan: Plan, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self.progress.note(
+                f"stream {change.stream!r} is made again, its configuration changed: {'; '.join(change.differences)}"
+            )
+        if plan.units:
+            why = ", ".join(f"{count} {reason}" for reason, count in sorted(plan.reasons.items()))
+            videos = sum(len(unit.videos) for unit in plan.units)
+            self.progress.note(
+                f"extracting {videos} videos in {len(plan.units)} units ({why}); {plan.done} are in the store already"
+            )

@@ -1,0 +1,101 @@
+"""The record of a run: hosts, times, counts, and what did not fit into memory. Beside the store's identity."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from preprocess.extract.base import ExtractorSpec
+from preprocess.extract.runtime import ComputeOutOfMemory
+from shared.atomic import replace_file
+from shared.errors import Failure
+from shared.fingerprint import is_sealed, sealed_json
+
+_FOLDER = "runs"
+_PACKAGES = ("clipmill", "torch", "decord2", "ray", "transformers", "numpy")
+
+
+class RunRecord:
+    """One run's file, `STORE/runs/<start>-<pid>.json`; written when memory runs out, and at the end.
+
+    extracted: videos done in this run, in committed units.
+    """
+
+    def __init__(self, store: Path, retry: str | None) -> None:
+        self.extracted = 0
+        self._store, self._retry = store, retry
+        self._started = datetime.now(UTC)
+        self._out_of_memory: list[dict[str, object]] = []
+
+    @property
+    def path(self) -> Path:
+        return self._store / _FOLDER / f"{self._started:%Y%m%dT%H%M%S%f}-{os.getpid()}.json"
+
+    def out_of_memory(self, fingerprint: str, signal: ComputeOutOfMemory, batch_size: int) -> None:
+        """Note that the stream of this fingerprint did not fit and is made with `batch_size` clips per call instead.
+
+        Written at once: the next run must not meet the same wall, whatever becomes of this one.
+        """
+        self._out_of_memory.append(
+            {
+                "stream": signal.stream,
+                "fingerprint": fingerprint,
+                "batch_size": signal.batch_size,
+                "instead": batch_size,
+                "memory_summary": signal.memory_summary,
+            }
+        )
+        self._write({"ended": None})
+
+    def end(self, inputs: int, failures: Sequence[Failure], specs: dict[str, ExtractorSpec]) -> None:
+        self._write(
+            {
+                "ended": datetime.now(UTC).isoformat(),
+                "inputs": inputs,
+                "failures": dict(sorted(Counter(failure.reason for failure in failures).items())),
+                "extractors": {name: spec.environment for name, spec in sorted(specs.items())},
+            }
+        )
+
+    def _write(self, content: dict[str, object]) -> None:
+        self.path.parent.mkdir(exist_ok=True)
+        common: dict[str, object] = {
+            "started": self._started.isoformat(),
+            "host": socket.gethostname(),
+            "machine": platform.platform(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "retry_failed": self._retry,
+            "extracted": self.extracted,
+            "out_of_memory": self._out_of_memory,
+            "versions": {name: version(name) for name in _PACKAGES},
+        }
+        replace_file(self.path, sealed_json(common | content))
+
+
+def sizes_that_fit(store: Path) -> dict[str, int]:
+    """For fingerprints of streams that did not fit into memory in an earlier run: the clips per call used instead.
+
+    Damaged records are passed over, `verify` reports them: without them the wall is met again, nothing else changes.
+    """
+    sizes: dict[str, int] = {}
+    for path in sorted((store / _FOLDER).glob("*.json")):
+        for event in _sealed(path).get("out_of_memory", ()):
+            sizes[event["fingerprint"]] = event["instead"]
+    return sizes
+
+
+def _sealed(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) and is_sealed(content, data) else {}
