@@ -66,7 +66,7 @@ class DecordFrames:
                     continue
                 self._forward(position, index)
                 position = index + 1
-                yield Frame(index, times[index], key, self._reader.next().asnumpy())
+                yield Frame(index, times[index], key, _three_channels(self._reader.next().asnumpy()))
         except (RuntimeError, DECORDError, StopIteration) as error:
             raise DecordFailedError(f"after frame {position - 1}: {_first_line(error)}") from error
 
@@ -82,6 +82,16 @@ class DecordFrames:
             if position < index:
                 self._reader.next()
                 position += 1
+
+
+def _three_channels(frame_HWC: np.ndarray) -> np.ndarray:
+    """RGB of what decord returns: where lines padded for alignment are a multiple of the width, of some widths up to
+    72 pixels, it takes the padding for more channels."""
+    height, width, channels = frame_HWC.shape
+    if channels == 3:
+        return frame_HWC
+    lines_HN = frame_HWC.reshape(height, width * channels)
+    return np.ascontiguousarray(lines_HN[:, : width * 3]).reshape(height, width, 3)
 
 
 def _first_line(error: Exception) -> str:
