@@ -121,7 +121,8 @@ class StreamBook:
                 if ref.name not in outdated:
                     refs.append(ref)
                     continue
-                rest = shard_without(self._writer.path, shard.stream, entry, ref, ids, self._writer.scratch)
+                where, files_now = self._writer.path, self._writer.root.files
+                rest = shard_without(where, shard.stream, entry, ref, ids, self._writer.scratch, files_now)
                 if rest is not None:
                     refs.append(rest.ref)
                     files += rest.files

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from shared.atomic import write_new_file
 from shared.errors import DamageFound
+from shared.explain import first_fault
 from shared.fingerprint import canonical_json, fingerprint, hash_bytes
 from shared.schema import CaptionIndex, CaptionRef, CaptionTrackRecord, FailureRecord, FileEntry, InputRecord
 from shared.shard_writer import FinishedFile
@@ -71,12 +72,12 @@ def write_caption_shard(scratch: Path, number: int, videos: Sequence[KeptCaption
 def read_captions(store: Store) -> Iterator[KeptCaptions]:
     """Every video that the store has inputs of, shard by shard, in the order of the shards. Raises DamageFound."""
     for ref in store.root.captions:
-        yield from read_caption_shard(store.path, ref.name)
+        yield from read_caption_shard(store.path, ref.name, store.root.files.get(f"captions/{ref.name}.json"))
 
 
-def read_caption_shard(store: Path, name: str) -> Iterator[KeptCaptions]:
-    """One shard's videos. Raises DamageFound naming the file."""
-    index = read_caption_index(store, name)
+def read_caption_shard(store: Path, name: str, expected: FileEntry | None = None) -> Iterator[KeptCaptions]:
+    """One shard's videos. expected: what the root says of its index. Raises DamageFound naming the file."""
+    index = read_caption_index(store, name, expected)
     path = store / "captions" / f"{name}.jsonl.gz"
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
@@ -86,14 +87,18 @@ def read_caption_shard(store: Path, name: str) -> Iterator[KeptCaptions]:
         raise DamageFound(f"{path} cannot be read: {error}; run `verify`, then `repair`") from None
 
 
-def read_caption_index(store: Path, name: str) -> CaptionIndex:
+def read_caption_index(store: Path, name: str, expected: FileEntry | None = None) -> CaptionIndex:
+    """`<shard>.json`, checked against what the root says of it where that is given. Raises DamageFound."""
     path = store / "captions" / f"{name}.json"
     try:
-        return CaptionIndex.model_validate_json(path.read_bytes())
+        data = path.read_bytes()
+        if expected is not None and hash_bytes(data) != expected.xxh3:
+            raise DamageFound(f"{path} is damaged: its content changed; run `verify`, then `repair`")
+        return CaptionIndex.model_validate_json(data)
     except FileNotFoundError:
         raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
     except ValidationError as error:
-        raise DamageFound(f"{path} is not a caption index: {error}") from None
+        raise DamageFound(f"{path} is not a caption index: {first_fault(error)}; run `verify`, then `repair`") from None
 
 
 def _input_record(video: KeptCaptions) -> InputRecord:

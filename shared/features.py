@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from pydantic import ValidationError
 
+from shared.checks import BlockChecks, FileChecks
 from shared.containers import map_array, map_rows
 from shared.errors import DamageFound, Failure, StoreError
+from shared.explain import first_fault
 from shared.fingerprint import fingerprint, hash_bytes
 from shared.schema import FailureRecord, FileEntry, ShardIndex, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
+
+Verify = Literal["first", "never"]
 
 
 class StreamReader:
@@ -21,18 +26,28 @@ class StreamReader:
     video_ids: list of str. rows_per_video: int64 (V,). durations: float64 (V,), seconds.
     failures: (video id, Failure) of every video that has no rows in this stream.
     Opens row files lazily in each process; pickles as a path, a name and a fingerprint.
+    Whatever reads rows, spans or valid counts raises DamageFound where they are missing or damaged.
     """
 
     def __init__(
-        self, store: Path, name: str, entry: StreamEntry, files: Mapping[str, FileEntry] | None = None
+        self,
+        store: Path,
+        name: str,
+        entry: StreamEntry,
+        files: Mapping[str, FileEntry] | None = None,
+        *,
+        verify: Verify = "first",
     ) -> None:
-        """files: what the root says of every file; indexes are checked against it where it is given.
+        """files: what the root says of every file; indexes, spans and valid counts are checked against it where it is
+        given. verify: whether blocks of rows are checked when they are read for the first time.
 
         Raises DamageFound for an index that is missing or damaged.
         """
         self.store, self.name, self.entry = store, name, entry
         self.folder = store / stream_folder(entry.kind, name)
         below = stream_folder(entry.kind, name)
+        self._verify = verify
+        self._files = FileChecks(store, files) if files is not None else None
         self._indexes = [
             read_shard_index(self.folder, ref.name, files.get(f"{below}/{ref.name}.json") if files else None)
             for ref in entry.shards
@@ -51,6 +66,7 @@ class StreamReader:
         self.rows_per_video = np.array([video.rows for video in self._records], dtype=np.int64)
         self.durations = np.array([video.duration for video in self._records], dtype=np.float64)
         self._rows: dict[int, np.ndarray] = {}
+        self._blocks: dict[int, BlockChecks] = {}
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -96,8 +112,11 @@ class StreamReader:
 
     def read(self, video: int) -> np.ndarray:
         """(rows, *row_shape): a read-only view of all rows of a video."""
-        first = self._first_row[video]
-        return self._shard_rows(int(self._shard_of[video]))[first : first + self.rows_per_video[video]]
+        first, shard = int(self._first_row[video]), int(self._shard_of[video])
+        last = first + int(self.rows_per_video[video])
+        rows = self._shard_rows(shard)
+        self._require(shard, np.arange(first, last))
+        return rows[first:last]
 
     def gather(
         self, video_B: np.ndarray, first_row_B: np.ndarray, rows_B: np.ndarray, length: int | None = None
@@ -120,8 +139,14 @@ class StreamReader:
         shard_B = self._shard_of[video_B]
         for shard in np.unique(shard_B):
             wanted = mask_BT & (shard_B == shard)[:, None]
-            out[wanted] = self._shard_rows(int(shard))[row_BT[wanted]]
+            rows, row_N = self._shard_rows(int(shard)), row_BT[wanted]
+            self._require(int(shard), row_N)
+            out[wanted] = rows[row_N]
         return out, mask_BT
+
+    def _require(self, shard: int, row_N: np.ndarray) -> None:
+        if self._verify == "first":
+            self._blocks[shard].require(row_N)
 
     def _shard_rows(self, shard: int) -> np.ndarray:
         if shard not in self._rows:
@@ -129,26 +154,29 @@ class StreamReader:
             path = self.folder / f"{ref.name}.{index.container}"
             if not path.exists():
                 raise DamageFound(f"{path} is missing: run `python -m preprocess verify {self.store}`")
-            self._rows[shard] = map_rows(index.container, path, (index.rows, *index.row_shape), index.dtype)
+            rows = map_rows(index.container, path, (index.rows, *index.row_shape), index.dtype)
+            self._blocks[shard] = BlockChecks(path, rows, index)
+            self._rows[shard] = rows
         return self._rows[shard]
 
     def _side_array(self, video: int, suffix: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         shard = self._shard_of[video]
-        whole = map_array(
-            self.folder / f"{self.entry.shards[shard].name}{suffix}", dtype, (self._indexes[shard].rows, *shape)
-        )
+        path = self.folder / f"{self.entry.shards[shard].name}{suffix}"
+        if self._files is not None:
+            self._files.require(path.relative_to(self.store).as_posix())
+        whole = map_array(path, dtype, (self._indexes[shard].rows, *shape))
         first = self._first_row[video]
         return np.array(whole[first : first + self.rows_per_video[video]])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_same, (self.store, self.name, fingerprint(self.entry.model_dump(mode="json")))
+        return _open_same, (self.store, self.name, fingerprint(self.entry.model_dump(mode="json")), self._verify)
 
 
-def _open_same(store: Path, name: str, entry_fingerprint: str) -> StreamReader:
+def _open_same(store: Path, name: str, entry_fingerprint: str, verify: Verify) -> StreamReader:
     """A stream again in another process. Raises StoreError when it has changed since it was pickled."""
     from shared.store import open_store  # `store` builds on this module
 
-    stream = open_store(store).stream(name)
+    stream = open_store(store).stream(name, verify=verify)
     if fingerprint(stream.entry.model_dump(mode="json")) != entry_fingerprint:
         raise StoreError(
             f"stream {name!r} of {store} was changed while it was in use: start again with the store as it is"
@@ -170,4 +198,4 @@ def read_shard_index(folder: Path, name: str, expected: FileEntry | None = None)
     except FileNotFoundError:
         raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
     except ValidationError as error:
-        raise DamageFound(f"{path} is not a shard index: {error}") from None
+        raise DamageFound(f"{path} is not a shard index: {first_fault(error)}; run `verify`, then `repair`") from None

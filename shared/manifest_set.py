@@ -13,8 +13,10 @@ from typing import TextIO
 import numpy as np
 from pydantic import ValidationError
 
+from shared.checks import FileChecks
 from shared.containers import map_array
 from shared.errors import DamageFound, StoreError
+from shared.explain import first_fault
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
 from shared.schema import ManifestInfo
 
@@ -48,11 +50,15 @@ class WindowTable:
 
 
 class ManifestSet:
-    """One set. Tables are read when first asked for; tokens stay in their mapped files."""
+    """One set. Tables are read when first asked for; tokens stay in their mapped files.
 
-    def __init__(self, store: Path, path: str) -> None:
-        self.path = store / path
-        self.info = read_manifest_info(self.path)
+    Every file is checked against the root before it is read for the first time: DamageFound names it.
+    """
+
+    def __init__(self, store: Path, path: str, files: FileChecks | None = None) -> None:
+        """files: what the root says; None for a set whose files were checked already. Raises DamageFound."""
+        self.path, self._folder, self._files = store / path, path, files
+        self.info = read_manifest_info(self._whole("manifest.json"))
 
     @property
     def name(self) -> str:
@@ -129,7 +135,7 @@ class ManifestSet:
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
         """The rows of a table through all its parts. Raises DamageFound naming a file that cannot be read as one."""
         for file in self.info.part_files(table):
-            path = self.path / file
+            path = self._whole(file)
             try:
                 with path.open(encoding="utf-8", newline="") as lines:
                     yield from _checked_rows(path, lines, columns)
@@ -138,15 +144,22 @@ class ManifestSet:
 
     @cached_property
     def _tokens(self) -> np.ndarray:
-        return map_array(self.path / "tokens.npy", np.dtype(np.int32), (self.info.tokens,))
+        return map_array(self._whole("tokens.npy"), np.dtype(np.int32), (self.info.tokens,))
 
     @cached_property
     def token_offsets(self) -> np.ndarray:
         """int64 (captions + 1,): caption c has tokens[token_offsets[c]:token_offsets[c + 1]]."""
-        return map_array(self.path / "offsets.npy", np.dtype(np.int64), (self.info.captions + 1,))
+        return map_array(self._whole("offsets.npy"), np.dtype(np.int64), (self.info.captions + 1,))
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "info": self.info}
+        files = self._files.below(self._folder) if self._files is not None else None
+        return {"path": self.path, "_folder": self._folder, "_files": files, "info": self.info}
+
+    def _whole(self, file: str) -> Path:
+        """The path of one of the set's files, after it was checked."""
+        if self._files is not None:
+            self._files.require(f"{self._folder}/{file}")
+        return self.path / file
 
 
 def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
@@ -160,9 +173,8 @@ def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterat
         yield dict(zip(columns, row, strict=True))
 
 
-def read_manifest_info(path: Path) -> ManifestInfo:
-    """manifest.json of a set's folder. Raises DamageFound."""
-    file = path / "manifest.json"
+def read_manifest_info(file: Path) -> ManifestInfo:
+    """manifest.json of a set. Raises DamageFound."""
     try:
         return ManifestInfo.model_validate_json(file.read_bytes())
     except FileNotFoundError:
@@ -170,4 +182,4 @@ def read_manifest_info(path: Path) -> ManifestInfo:
             f"{file} is missing; run `verify`, then make the set again with `preprocess manifests`"
         ) from None
     except ValidationError as error:
-        raise DamageFound(f"{file} is not a manifest: {error}") from None
+        raise DamageFound(f"{file} is not a manifest: {first_fault(error)}; run `verify`") from None

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from shared.features import StreamReader
 from shared.fingerprint import fingerprint
-from shared.schema import ShardRef, StreamEntry
+from shared.schema import FileEntry, ShardRef, StreamEntry
 from shared.shard_writer import FinishedShard, ShardWriter
 
 _COPY_ROWS = 4096
 
 
 def shard_without(
-    store: Path, stream: str, entry: StreamEntry, ref: ShardRef, dropped: AbstractSet[str], scratch: Path
+    store: Path,
+    stream: str,
+    entry: StreamEntry,
+    ref: ShardRef,
+    dropped: AbstractSet[str],
+    scratch: Path,
+    files: Mapping[str, FileEntry],
 ) -> FinishedShard | None:
-    """The shard `ref` without the videos `dropped`, in scratch; None when nothing is left of it. Raises DamageFound."""
-    reader = StreamReader(store, stream, entry.model_copy(update={"shards": (ref,)}))
+    """The shard `ref` without the videos `dropped`, in scratch; None when nothing is left of it.
+
+    files: what the root says. Raises DamageFound: a changed bit must not be given a new checksum.
+    """
+    reader = StreamReader(store, stream, entry.model_copy(update={"shards": (ref,)}), files)
     kept = [number for number, video_id in enumerate(reader.video_ids) if video_id not in dropped]
     failed = [record for record in reader.failure_records if record.id not in dropped]
     if not kept and not failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from shared.atomic import disk_full_stops, fsync_directory, make_directory, replace_file
-from shared.errors import DamageFound, StoreError
-from shared.features import StreamReader
+from shared.checks import FileChecks
+from shared.errors import DamageFound, RequestError, StoreError
+from shared.explain import first_fault
+from shared.features import StreamReader, Verify
 from shared.fingerprint import is_sealed
 from shared.lease import writer_lease
 from shared.manifest_set import ManifestSet
@@ -36,15 +39,22 @@ class Store:
 
     def __init__(self, path: Path, root: Root) -> None:
         self.path, self.root = path, root
+        self._files = FileChecks(path, root.files)
 
-    def stream(self, name: str) -> StreamReader:
-        """The rows of one stream. Raises StoreError naming those that exist."""
+    def stream(self, name: str, *, verify: Verify = "first") -> StreamReader:
+        """The rows of one stream. Raises StoreError naming those that exist, DamageFound for a damaged index.
+
+        verify: `first` checks each block of rows when it is read for the first time, `never` trusts the disk.
+        """
         if name not in self.root.streams:
             raise StoreError(f"store {self.path} has no stream {name!r}; it has {_names(self.root.streams)}")
-        return StreamReader(self.path, name, self.root.streams[name], self.root.files)
+        return StreamReader(self.path, name, self.root.streams[name], self.root.files, verify=verify)
 
     def manifest_set(self, name: str) -> ManifestSet:
-        """One manifest set. Raises StoreError when absent, or cut for a stream that has changed since."""
+        """One manifest set, whose files are checked against the root when they are first read.
+
+        Raises StoreError when absent, or cut for a stream that has changed since, DamageFound for a damaged manifest.
+        """
         if name not in self.root.sets:
             raise StoreError(f"store {self.path} has no manifest set {name!r}; it has {_names(self.root.sets)}")
         entry = self.root.sets[name]
@@ -54,7 +64,7 @@ class Store:
                 f"set {name!r} of {self.path} was cut for another version of stream {entry.stream!r}: "
                 "make it again with `python -m preprocess manifests CONFIG`"
             )
-        return ManifestSet(self.path, entry.path)
+        return ManifestSet(self.path, entry.path, self._files)
 
 
 def open_store(path: Path | str) -> Store:
@@ -90,7 +100,7 @@ def parse_root(data: bytes, where: Path) -> Root:
     try:
         return Root.model_validate({key: value for key, value in content.items() if key != "digest"})
     except ValidationError as error:
-        raise DamageFound(f"{where} is not a root of version {VERSION}: {error}") from None
+        raise DamageFound(f"{where} is not a root of version {VERSION}: {first_fault(error)}") from None
 
 
 class StoreWriter:
@@ -195,6 +205,20 @@ def open_writer(path: Path | str) -> Iterator[StoreWriter]:
         writer.remove_scratch()
         yield writer
         writer.remove_scratch()
+
+
+def refuse_inside_store(path: Path, what: str) -> None:
+    """Raise RequestError when `path`, which need not exist, is a store or lies in one: `what` would be an orphan there.
+
+    what: what is to be written, and how to say where, as in "the run folder (run=PATH)".
+    """
+    resolved = path.resolve()
+    for folder in (resolved, *resolved.parents):
+        if os.path.isfile(folder / ROOT):
+            raise RequestError(
+                f"{path} is inside the store {folder}, which answers for every file in it and would delete or report "
+                f"others; put {what} somewhere else"
+            )
 
 
 def list_files(path: Path) -> list[str]:

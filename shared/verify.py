@@ -11,18 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from shared.captions import read_caption_shard
+from shared.checks import bad_blocks, check_file
 from shared.containers import map_array, map_rows
 from shared.errors import DamageFound
 from shared.features import StreamReader, read_shard_index
-from shared.fingerprint import hash_file, is_sealed
+from shared.fingerprint import is_sealed
 from shared.manifest_set import ManifestSet
 from shared.manifest_writer import CAPTION_COLUMNS
-from shared.schema import Checksums, FileEntry, Root, ShardIndex, StreamEntry, stream_folder
-from shared.shard_writer import block_digests
+from shared.schema import Root, ShardIndex, StreamEntry, stream_folder
 from shared.store import ROOT, Store, list_files, open_store
-
-# Digits of a 64-bit checksum in hex.
-_DIGEST = 16
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,6 @@ def _damaged_files(store: Store, progress: Callable[[str], None]) -> Iterator[Da
         what = check_file(store.path / name, entry)
         if what:
             yield Damage(name, what)
-
-
-def check_file(path: Path, entry: FileEntry) -> str | None:
-    """What is wrong with a file, or None. Size first: it is cheap and tells a truncation from a changed bit."""
-    if not path.is_file():
-        return "missing"
-    size = path.stat().st_size
-    if size != entry.bytes:
-        return f"holds {size} bytes, expected {entry.bytes}"
-    found = hash_file(path)
-    return None if found == entry.xxh3 else f"content changed: xxh3 {found}, expected {entry.xxh3}"
 
 
 def _orphans(store: Store) -> list[Damage]:
@@ -160,7 +146,7 @@ def _stream_disagreements(
             yield Damage(f"{path}.json", "belongs to another configuration or unit than the root says")
         if (index.rows, len(index.videos), len(index.failed)) != (ref.rows, ref.videos, ref.failed):
             yield Damage(f"{path}.json", "counts other rows or videos than the root says")
-        bad = _bad_blocks(rows, index.checksums)
+        bad = bad_blocks(rows, index.checksums, list(range(-(-len(rows) // index.checksums.block_rows))))
         if bad:
             yield Damage(f"{path}.{index.container}", f"block checksums differ in blocks {bad}")
         yield from _side_disagreements(folder / ref.name, path, index)
@@ -180,13 +166,6 @@ def _side_disagreements(base: Path, path: str, index: ShardIndex) -> Iterator[Da
                 map_array(base.with_name(base.name + suffix), dtype, shape)
             except DamageFound as error:
                 yield Damage(f"{path}{suffix}", str(error))
-
-
-def _bad_blocks(rows: np.ndarray, checksums: Checksums) -> list[int]:
-    """The numbers of the blocks of rows whose checksum is another one, or is not there."""
-    blocks = range(-(-len(rows) // checksums.block_rows))
-    found = block_digests(rows, checksums.block_rows, blocks)
-    return [b for b in blocks if found[b] != checksums.xxh3_64[b * _DIGEST : (b + 1) * _DIGEST]]
 
 
 def _set_disagreements(store: Store, manifest: ManifestSet, whole_streams: set[str]) -> Iterator[Damage]:

@@ -9,7 +9,7 @@ import pytest
 
 from shared.captions import KeptCaptions, KeptTrack, read_caption_index, read_caption_shard, write_caption_shard
 from shared.errors import DamageFound
-from shared.schema import FailureRecord
+from shared.schema import FailureRecord, FileEntry
 
 ODD = {
     "plain": b"WEBVTT\n\n00:00.000 --> 00:01.000\nhello\n",
@@ -113,8 +113,13 @@ def test_missing_files_and_a_bad_index_are_damage(store):
         list(read_caption_shard(path, name))
     index = path / "captions" / f"{name}.json"
     index.write_text('{"videos": [{"id": 3}]}')
-    with pytest.raises(DamageFound, match="not a caption index"):
+    with pytest.raises(
+        DamageFound, match=r"not a caption index: videos\.0\.id: .* \(and 3 more\); run `verify`"
+    ) as caught:
         read_caption_index(path, name)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DamageFound, match="its content changed"):
+        read_caption_index(path, name, FileEntry(bytes=24, xxh3="ab"))
     index.unlink()
     with pytest.raises(DamageFound, match="is missing"):
         read_caption_index(path, name)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared import checks
 from shared.errors import DamageFound, StoreError
+from shared.rewrite import shard_without
 from shared.schema import ShardRef
 from shared.shard_writer import ShardWriter
 from shared.store import open_store, open_writer
@@ -173,3 +175,67 @@ def test_a_video_in_two_shards_is_refused(tmp_path, samples):
         writer.commit(files, streams={"default": entry.model_copy(update={"shards": refs})})
         with pytest.raises(StoreError, match="holds a video twice"):
             writer.store.stream("default")
+
+
+@BOTH
+def test_a_flipped_bit_in_rows_names_file_and_video(tmp_path, samples, container):
+    path = tmp_path / "s"
+    entry = samples.entry(container, row_shape=(20_000,))
+    with open_writer(path) as writer:
+        shard = samples.shard(writer.scratch, entry)
+        writer.commit(shard.files, streams={"default": entry.model_copy(update={"shards": (shard.ref,)})})
+    stream = open_store(path).stream("default")
+    (file,) = path.glob(f"features/default/*.{container}")
+    data = file.read_bytes()
+    place = data.index(stream.read(1)[2:].tobytes()) + 7
+    file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    stream = open_store(path).stream("default")
+    # One row of 40 KB is a block: row 2 of video v01 is damaged, and nothing else.
+    whole = stream.gather(np.array([0, 1, 1]), np.array([0, 0, 3]), np.array([5, 2, 3]))
+    assert whole[1].sum() == 10
+    for _ in range(2):
+        with pytest.raises(DamageFound, match=rf"{file.name} is damaged: the checksum of block 7, .* of video 'v01'"):
+            stream.gather(np.array([0, 1]), np.array([0, 2]), np.array([1, 1]))
+        with pytest.raises(DamageFound, match=f"{file.name} is damaged"):
+            stream.read(1)
+    assert len(stream.read(2)) == 7
+    with pytest.raises(DamageFound, match="is damaged"):
+        pickle.loads(pickle.dumps(stream)).read(1)
+    trusting = pickle.loads(pickle.dumps(open_store(path).stream("default", verify="never")))
+    assert len(trusting.read(1)) == 6
+
+
+def test_each_block_is_checked_once(stream, monkeypatch):
+    reader = pickle.loads(pickle.dumps(stream))
+    asked = []
+    right = checks.block_digests
+    monkeypatch.setattr(
+        checks, "block_digests", lambda rows, size, blocks: asked.extend(blocks) or right(rows, size, blocks)
+    )
+    for _ in range(3):
+        reader.gather(np.array([0, 4, 8]), np.zeros(3, int), np.full(3, 2))
+        reader.read(1)
+    assert asked == [0, 0, 0]
+
+
+@pytest.mark.parametrize("suffix", ["spans.npy", "valid.npy"])
+def test_a_flipped_bit_in_a_side_array_is_damage(tmp_path, samples, suffix):
+    path, _ = irregular(tmp_path, samples)
+    (file,) = path.glob(f"features/default/*.{suffix}")
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    stream = open_store(path).stream("default")
+    with pytest.raises(DamageFound, match=f"{file.name} is damaged: content changed"):
+        stream.spans(0) if suffix == "spans.npy" else stream.valid(0)
+
+
+@BOTH
+def test_a_changed_bit_is_not_given_a_new_checksum(tmp_path, samples, container):
+    store = open_store(samples.store(tmp_path / "s", container, units=1))
+    file = next(store.path.glob(f"features/default/*.{container}"))
+    data = file.read_bytes()
+    place = data.index(store.stream("default").read(1).tobytes())
+    file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    entry = store.root.streams["default"]
+    with pytest.raises(DamageFound, match=f"{file.name} is damaged"):
+        shard_without(store.path, "default", entry, entry.shards[0], {"v00"}, tmp_path / "new", store.root.files)

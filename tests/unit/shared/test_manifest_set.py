@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.errors import DamageFound, StoreError
+from shared.manifest_set import ManifestSet
 from shared.manifest_writer import ManifestSetWriter
 from shared.store import open_store, open_writer
 
@@ -101,9 +102,10 @@ def test_a_table_that_cannot_be_read_is_damage(path, manifest, file, old, new, m
     data = target.read_bytes()
     assert old in data
     target.write_bytes(data.replace(old, new))
+    unchecked = ManifestSet(path, manifest.path.relative_to(path).as_posix())
     try:
         with pytest.raises(DamageFound, match=message):
-            manifest.windows("train")
+            unchecked.windows("train")
     finally:
         target.write_bytes(data)
 
@@ -132,8 +134,55 @@ def test_a_bad_manifest_json_is_damage(tmp_path, samples):
     store = open_store(samples.store(tmp_path / "s"))
     file = store.path / store.root.sets["default"].path / "manifest.json"
     file.write_text("{}")
-    with pytest.raises(DamageFound, match="is not a manifest"):
+    with pytest.raises(DamageFound, match=r"manifest\.json is damaged: holds 2 bytes"):
         store.manifest_set("default")
+    with pytest.raises(DamageFound, match=r"is not a manifest: name: Field required \(and .* more\); run") as caught:
+        ManifestSet(store.path, store.root.sets["default"].path)
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
     file.unlink()
     with pytest.raises(DamageFound, match="is missing"):
         store.manifest_set("default")
+
+
+USES = {
+    "manifest.json": lambda store: store.manifest_set("default"),
+    "videos.csv": lambda store: store.manifest_set("default").video_ids,
+    "captions.csv": lambda store: store.manifest_set("default").caption_texts,
+    "windows-train.csv": lambda store: store.manifest_set("default").windows("train"),
+    "failures.csv": lambda store: store.manifest_set("default").failures,
+    "tokens.npy": lambda store: store.manifest_set("default").caption_tokens(0),
+    "offsets.npy": lambda store: store.manifest_set("default").token_offsets,
+}
+
+
+@pytest.mark.parametrize("file", USES)
+def test_a_flipped_bit_that_parses_is_damage(tmp_path, samples, file):
+    store = open_store(samples.store(tmp_path / "s"))
+    target = store.path / store.root.sets["default"].path / file
+    data = bytearray(target.read_bytes())
+    place = max(number for number, byte in enumerate(data) if file.endswith(".npy") or chr(byte).isdigit())
+    data[place] ^= 1
+    target.write_bytes(data)
+    with pytest.raises(DamageFound, match=rf"{file} is damaged: content changed.*run `verify`"):
+        USES[file](store)
+
+
+def test_files_are_checked_once_and_not_again_elsewhere(tmp_path, samples, monkeypatch):
+    store = open_store(samples.store(tmp_path / "s"))
+    manifest = store.manifest_set("default")
+    assert manifest.caption_tokens(0).tolist() == [5, 6, 7]
+
+    def unwanted(path):
+        pytest.fail(f"{path} is read for its hash again")
+
+    monkeypatch.setattr("shared.checks.hash_file", unwanted)
+    assert pickle.loads(pickle.dumps(manifest)).caption_tokens(0).tolist() == [5, 6, 7]
+    assert store.manifest_set("default").caption_tokens(0).tolist() == [5, 6, 7]
+
+
+def test_a_file_that_the_root_does_not_name_is_damage(tmp_path, samples):
+    store = open_store(samples.store(tmp_path / "s"))
+    store.root.files.pop(f"{store.root.sets['default'].path}/videos.csv")
+    with pytest.raises(DamageFound, match=r"videos\.csv is damaged: the root does not name it"):
+        assert store.manifest_set("default").videos

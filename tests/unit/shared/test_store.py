@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import DamageFound, StoppedEarly, StoreError
+from shared.errors import DamageFound, RequestError, StoppedEarly, StoreError
 from shared.fingerprint import sealed_json
 from shared.schema import Root
-from shared.store import list_files, open_store, open_writer
+from shared.store import list_files, open_store, open_writer, refuse_inside_store
 from shared.verify import verify_store
 
 BOTH = pytest.mark.parametrize("container", ["npy", "h5"])
@@ -301,3 +301,13 @@ def test_run_records_and_caches_are_no_part_of_the_store(tmp_path, samples):
         assert writer.remove_leftovers() == []
     assert json.loads((path / "runs" / "1.json").read_bytes())["host"] == "a"
     assert {k: v for k, v in content(path).items() if not k.startswith(("runs", ".cache"))} == whole
+
+
+def test_a_place_inside_a_store_is_refused_for_other_files(tmp_path, samples):
+    path = samples.store(tmp_path / "s")
+    (tmp_path / "link").symlink_to(path / "features")
+    for inside in (path, path / "runs" / "a", path / "features" / "default", tmp_path / "link" / "a"):
+        with pytest.raises(RequestError, match=r"is inside the store .*; put the run folder somewhere else"):
+            refuse_inside_store(inside, "the run folder")
+    refuse_inside_store(tmp_path, "the run folder")
+    refuse_inside_store(tmp_path / "s2" / "new", "the run folder")
