@@ -1,0 +1,175 @@
+"""How much of the machine the pipeline puts to use: `python benchmarks/extract.py [--quick]`.
+
+Useful work is what decoding alone and the extractor alone cost in CPU seconds, each in one process with one thread.
+The figure is that work over cores x wall time of `preprocess run` under Ray: 1 would be a pipeline that costs nothing
+and never waits. Once with an extractor that is nearly free (`frames`), where decoding is all there is, and once with a
+real one (`timm`). Two runs are made, of few videos and of many, and their difference counts: starting Ray and loading
+a model take as long for a thousand videos, and are printed apart. A plain loop (decode a video, compute it, save it,
+next) is timed on the same videos.
+
+What other programs take from the machine meanwhile (all CPU time of the system that is not ours) counts as not
+available; the figure without this allowance is printed, too. The last line is JSON; ratio is the lower of the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import psutil
+import torch
+
+from preprocess.config import PreprocessConfig
+from preprocess.decode import DecodeOptions, open_video
+from preprocess.decode.clips import Clip, iterate_clips
+from preprocess.extract import ExtractorSection, FramesSection, TimmSection, build_extractor
+from preprocess.extract.base import Extractor
+from preprocess.extract.runtime import configure_torch_for_determinism
+from preprocess.extraction import Progress
+from preprocess.run import run
+
+GOAL = 0.85
+CASES: dict[str, ExtractorSection] = {"frames": FramesSection(size=224), "timm": TimmSection()}
+DISTINCT = 4
+SILENT = Progress(note=lambda _: None, units=lambda *_: None)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """wall: seconds. others: CPU seconds that programs outside of ours took of the machine in them."""
+
+    wall: float
+    others: float
+
+    def minus(self, other: Spent) -> Spent:
+        return Spent(self.wall - other.wall, self.others - other.others)
+
+
+def draw_videos(folder: Path, count: int, seconds: int) -> None:
+    """Moving, noisy pictures in H.264 with B-frames, as most material is, and their input manifest."""
+    for number in range(DISTINCT):
+        source = f"testsrc2=size=640x360:rate=25:duration={seconds},noise=alls=12:allf=t,hue=h={60 * number}"
+        encode = ["-c:v", "libx264", "-preset", "fast", "-crf", "26", "-pix_fmt", "yuv420p"]
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", "-f", "lavfi", "-i", source]
+        subprocess.run([*command, *encode, str(folder / f"{number}.mp4")], check=True)
+    for number in range(DISTINCT, count):
+        shutil.copy(folder / f"{number % DISTINCT}.mp4", folder / f"{number}.mp4")
+    lines = [f"v{number},{number}.mp4\n" for number in range(count)]
+    (folder / "videos.csv").write_text("".join(["video_id,video_path\n", *lines]))
+
+
+def clips_of(path: Path, extractor: Extractor) -> Iterator[Clip]:
+    with open_video(path, [extractor.spec.sampling], DecodeOptions(), extractor.spec.short_side) as video:
+        yield from (clip for _, clip in iterate_clips(video))
+
+
+def compute(extractor: Extractor, clips: list[Clip]) -> np.ndarray:
+    """Rows of these clips in batches of the one size, the last one padded."""
+    size, rows = extractor.spec.batch_size, []
+    for first in range(0, len(clips), size):
+        batch = clips[first : first + size]
+        padded = batch + batch[-1:] * (size - len(batch))
+        rows.append(extractor.compute(torch.stack([extractor.prepare(c.frames_THWC) for c in padded]))[: len(batch)])
+    return np.concatenate(rows)
+
+
+def work_alone(section: ExtractorSection, paths: list[Path], folder: Path) -> tuple[float, float, float]:
+    """CPU seconds of decoding and of the extractor, each alone, for these videos; wall seconds of a plain loop."""
+    extractor = build_extractor(section, "cpu")
+    compute(extractor, list(clips_of(paths[0], extractor)))  # what is loaded on first use is loaded now
+    decoding = model = 0.0
+    for path in paths:
+        before = time.process_time()
+        clips = list(clips_of(path, extractor))
+        decoding += time.process_time() - before
+        before = time.process_time()
+        compute(extractor, clips)
+        model += time.process_time() - before
+    begun = time.monotonic()
+    for number, path in enumerate(paths):
+        np.save(folder / f"{number}.npy", compute(extractor, list(clips_of(path, extractor))))
+    return decoding, model, time.monotonic() - begun
+
+
+def time_pipeline(section: ExtractorSection, media: Path, store: Path, limit: int) -> Spent:
+    config = PreprocessConfig(inputs=media / "videos.csv", store=store, streams={"s": section}, device="cpu")
+    busy, ours, begun = _busy(), _ours(), time.monotonic()
+    seen: dict[int, float] = {}
+    progress = Progress(note=SILENT.note, units=lambda *_: seen.update(_children()))
+    result = run(config, progress, limit)
+    if result.failures or result.extracted != limit:
+        raise RuntimeError(f"the pipeline did not do its work: {result}")
+    return Spent(time.monotonic() - begun, max(0.0, _busy() - busy - (_ours() - ours) - sum(seen.values())))
+
+
+def _ours() -> float:
+    return time.process_time()
+
+
+def _children() -> dict[int, float]:
+    """CPU seconds so far of every process that this one has started, by process id."""
+    seconds = {}
+    for child in psutil.Process().children(recursive=True):
+        try:
+            spent = child.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        seconds[child.pid] = spent.user + spent.system
+    return seconds
+
+
+def _busy() -> float:
+    """CPU seconds that all programs of the machine have taken so far."""
+    spent = psutil.cpu_times()
+    return float(spent.user + spent.system + spent.nice)
+
+
+def measure(name: str, media: Path, folder: Path, few: int, many: int) -> dict[str, float]:
+    section, paths = CASES[name], [media / f"{number}.mp4" for number in range(few, many)]
+    decoding, model, loop = work_alone(section, paths, folder)
+    start = time_pipeline(section, media, folder / f"{name}-few", few)
+    spent = time_pipeline(section, media, folder / f"{name}-many", many).minus(start)
+    cores = len(os.sched_getaffinity(0))
+    figures = {
+        "ratio": (decoding + model) / (cores * spent.wall - spent.others),
+        "ratio_whatever_others_took": (decoding + model) / (cores * spent.wall),
+        "against_plain_loop": loop / spent.wall,
+        "decode_cpu_s": decoding,
+        "model_cpu_s": model,
+        "plain_loop_s": loop,
+        "pipeline_s": spent.wall,
+        "others_cpu_s": spent.others,
+        "start_and_first_videos_s": start.wall,
+    }
+    print(f"{name}: {many - few} videos on {cores} cores")
+    for key, value in figures.items():
+        print(f"  {key:28} {value:8.2f}")
+    return {key: round(value, 3) for key, value in figures.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a third of the videos, for a first look")
+    few, many = (16, 48) if parser.parse_args().quick else (16, 112)
+    configure_torch_for_determinism()
+    with tempfile.TemporaryDirectory() as folder:
+        media = Path(folder) / "media"
+        media.mkdir()
+        draw_videos(media, many, seconds=20)
+        cases = {name: measure(name, media, Path(folder), few, many) for name in CASES}
+    ratio = min(case["ratio"] for case in cases.values())
+    print(json.dumps({"name": "extract", "ratio": ratio, "goal": GOAL, "met": ratio >= GOAL, "cases": cases}))
+
+
+if __name__ == "__main__":
+    main()

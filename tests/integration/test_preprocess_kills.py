@@ -1,0 +1,187 @@
+"""The same bytes from any number of workers, and whatever is killed at whatever moment; nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ray.cluster_utils import Cluster
+
+from preprocess.config import PreprocessConfig
+from preprocess.extraction import Progress
+from preprocess.run import run
+from shared.store import open_store
+from shared.verify import verify_store
+
+INPUTS = 14  # of `small_media`, two of which are bad
+UNIT = 3
+SETTINGS: dict[str, Any] = {
+    "streams": {
+        "default": {"kind": "timm", "size": 32},
+        "thumbs": {"kind": "frames", "size": 24, "sampling": {"fps": 0.5}},
+    },
+    "shard_videos": UNIT,
+}
+VICTIMS = {"driver": "", "actor": "ray::Extraction", "decoder": "ray::decode"}
+
+
+def moments(count: int) -> list[tuple[str, int, float]]:
+    """(who is killed, after how many committed units, and how many seconds later), from one seed."""
+    dice = random.Random(20260)
+    return [(list(VICTIMS)[n % 3], dice.randrange(4), dice.uniform(0, 0.5)) for n in range(count)]
+
+
+def write_config(small_media: Path, folder: Path, **ray: object) -> Path:
+    path = folder / "config.yaml"
+    paths = {"inputs": str(small_media / "videos.csv"), "store": str(folder / "store")}
+    # JSON is YAML.
+    path.write_text(json.dumps({**SETTINGS, **paths, "ray": {"cpus": 2, "object_store_mib": 128, **ray}}))
+    return path
+
+
+def content(store: Path) -> dict[str, bytes]:
+    """Everything of a store that has an identity."""
+    outside = {".cache", "runs"}
+    files = (path for path in store.rglob("*") if path.is_file() and path.relative_to(store).parts[0] not in outside)
+    return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
+
+
+def committed(store: Path) -> int:
+    """Videos whose rows, or failures, are in the store for good."""
+    stream = open_store(store).root.streams.get("default")
+    return sum(ref.videos + ref.failed for ref in stream.shards) if stream else 0
+
+
+def records(store: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_bytes()) for path in sorted((store / "runs").glob("*.json"))]
+
+
+@contextmanager
+def started(config: Path, units: int) -> Iterator[subprocess.Popen[str]]:
+    """`preprocess run` in a process of its own, once it has committed so many units."""
+    command = [sys.executable, "-m", "preprocess", "run", str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            lines: list[str] = []
+            while sum(" rows" in line for line in lines) < units:
+                assert process.stderr is not None
+                lines.append(process.stderr.readline())
+                assert lines[-1], f"the run ended before the moment: {lines}"
+            yield process
+        finally:
+            process.kill()
+
+
+def workers(process: subprocess.Popen[str], name: str) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if child.name().startswith(name):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def kill_one(process: subprocess.Popen[str], name: str) -> bool:
+    """SIGKILL to the first worker of that name that is seen; False when the run ends without one."""
+    while process.poll() is None:
+        for victim in workers(process, name)[:1]:
+            victim.kill()
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def kill_driver(process: subprocess.Popen[str]) -> None:
+    alive = [one for name in ("ray::Extraction", "ray::decode") for one in workers(process, name)]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    # Ray's own agents notice the death of their head a minute later; what matters is who could still write.
+    _, alive = psutil.wait_procs([one for one in alive if one.is_running()], timeout=60)
+    assert not alive, "workers outlive their driver"
+
+
+@pytest.fixture(scope="module")
+def reference(small_media: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What an undisturbed run in one process makes."""
+    store = tmp_path_factory.mktemp("reference") / "store"
+    make(small_media, store, engine="here")
+    return content(store)
+
+
+def make(small_media: Path, store: Path, **settings: object) -> None:
+    paths = {"inputs": small_media / "videos.csv", "store": store}
+    config = PreprocessConfig.model_validate({**SETTINGS, **paths, **settings})
+    run(config, Progress(note=lambda _: None, units=lambda *_: None))
+
+
+@pytest.mark.parametrize(
+    "count", [1, pytest.param(2, marks=pytest.mark.full), 4], ids=lambda count: f"{count} decoders and actors"
+)
+def test_the_number_of_workers_changes_nothing(
+    small_media: Path, tmp_path: Path, reference: dict[str, bytes], count: int
+) -> None:
+    ray = {"cpus": count, "actors": count, "object_store_mib": 128, "videos_ahead": count - 1}
+    make(small_media, tmp_path / "store", ray=ray)
+    assert content(tmp_path / "store") == reference
+
+
+@pytest.mark.parametrize(
+    ("victim", "units", "delay"),
+    [pytest.param(*moment, marks=pytest.mark.full if n >= 3 else ()) for n, moment in enumerate(moments(30))],
+)
+@pytest.mark.timeout(600)
+def test_kills(
+    small_media: Path, tmp_path: Path, reference: dict[str, bytes], victim: str, units: int, delay: float
+) -> None:
+    config, store = write_config(small_media, tmp_path), tmp_path / "store"
+    with started(config, units) as process:
+        time.sleep(delay)
+        if victim == "driver":
+            kill_driver(process)
+        else:
+            kill_one(process, VICTIMS[victim])
+            _, errors = process.communicate()
+            assert process.returncode == 1, errors  # two inputs are bad on purpose, nothing else failed
+    if victim == "driver":
+        done = committed(store)
+        assert done >= min(INPUTS, UNIT * units)
+        resumed = subprocess.run(
+            [sys.executable, "-m", "preprocess", "run", str(config)], capture_output=True, text=True
+        )
+        assert resumed.returncode == 1, resumed.stderr
+        announced = f"extracting {INPUTS - done} videos"
+        assert (announced in resumed.stderr) == (done < INPUTS)
+        assert done == INPUTS or [record["extracted"] for record in records(store)] == [INPUTS - done]
+    else:
+        assert [record["extracted"] for record in records(store)] == [INPUTS]
+    assert content(store) == reference
+    assert verify_store(store) == []
+
+
+@pytest.mark.timeout(600)
+def test_a_host_is_lost(small_media: Path, tmp_path: Path, reference: dict[str, bytes]) -> None:
+    host = {"num_cpus": 1, "object_store_memory": 128 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**host, "include_dashboard": False})
+    try:
+        second = cluster.add_node(**host)
+        config = write_config(small_media, tmp_path, address=cluster.address)
+        with started(config, 1) as process:
+            cluster.remove_node(second, allow_graceful=False)
+            _, errors = process.communicate()
+        assert process.returncode == 1, errors
+    finally:
+        cluster.shutdown()
+    assert content(tmp_path / "store") == reference
+    assert [record["extracted"] for record in records(tmp_path / "store")] == [INPUTS]
