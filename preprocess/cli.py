@@ -15,7 +15,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from shared.config import load_config
-from shared.errors import DamageFound, StoppedEarly
+from shared.errors import DamageFound, Failure
 from shared.store import open_store
 from shared.verify import verify_store
 
@@ -62,7 +62,6 @@ def run_command(
     """
     from preprocess.run import run
 
-    stop_on_sigterm()
     result = run(_load(config, overrides), _progress(), limit, retry_failed)
     _summary(result)
 
@@ -75,7 +74,6 @@ def manifests(config: ConfigPath, overrides: Overrides = None) -> None:
     """
     from preprocess.run import make_sets
 
-    stop_on_sigterm()
     for made in make_sets(_load(config, overrides)):
         out.print(escape(made.describe()))
 
@@ -116,10 +114,13 @@ def failures(store: StorePath) -> None:
 
 
 def stop_on_sigterm() -> None:
-    """SIGTERM ends the command as an interrupt does: what is committed stays, exit code 4."""
+    """SIGTERM ends the command as Ctrl-C does: what is committed stays, exit code 4.
+
+    KeyboardInterrupt, because that is the one exception that libraries in C let through wherever it comes.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise StoppedEarly("terminated; run the same command again to go on")
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
 
@@ -144,8 +145,11 @@ def _summary(result: RunResult) -> None:
     failed = {video_id for video_id, _, _ in result.failures}
     if result.failures:
         table = Table("video", "where", "reason", "message")
+        places: dict[tuple[str, Failure], list[str]] = {}
         for video_id, where, failure in result.failures:
-            table.add_row(escape(video_id), where, failure.reason, escape(failure.message))
+            places.setdefault((video_id, failure), []).append(where)
+        for (video_id, failure), where_all in places.items():
+            table.add_row(escape(video_id), ", ".join(where_all), failure.reason, escape(failure.message))
         out.print(table)
     for made in result.sets:
         out.print(escape(made.describe()))

@@ -133,6 +133,10 @@ class Extraction:
             self.progress.note(
                 f"stream {change.stream!r} is made again, its configuration changed: {'; '.join(change.differences)}"
             )
+        if plan.absent:
+            self.progress.note(
+                f"{len(plan.absent)} inputs cannot be read now, such as {plan.absent[0]!r}: their rows are kept"
+            )
         if plan.units:
             why = ", ".join(f"{count} {reason}" for reason, count in sorted(plan.reasons.items()))
             videos = sum(len(unit.videos) for unit in plan.units)

@@ -5,6 +5,7 @@ Runs in a decode task (or in the caller's own process): it knows nothing of who 
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,13 @@ from shared.schema import Source
 
 
 @dataclass(frozen=True)
+class Begun:
+    """The worker is there and has not touched the file yet: its clock begins."""
+
+
+@dataclass(frozen=True)
 class Started:
-    """The worker has begun. `source`, `mtime_ns`: what it found at the path, None when there is no readable file."""
+    """The file has been looked at. `source`, `mtime_ns`: what was found, None when there is no readable file."""
 
     source: Source | None
     mtime_ns: int | None = None
@@ -38,7 +44,7 @@ class Ended:
     info: VideoInfo
 
 
-Event = Started | Opened | FrameBlock | Ended | Failure
+Event = Begun | Started | Opened | FrameBlock | Ended | Failure
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class DecodeOrder:
 
 def decode_events(order: DecodeOrder) -> Iterator[Event]:
     """The events of one file, in order. A bad file ends in a Failure, never in an exception."""
+    yield Begun()
     if order.failure is not None:
         yield Started(None)
         yield order.failure
@@ -76,6 +83,8 @@ def decode_events(order: DecodeOrder) -> Iterator[Event]:
 def _identify(path: Path) -> Started:
     try:
         status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return Started(None)  # reading a pipe or a device would never end
         return Started(Source(bytes=status.st_size, xxh3=hash_file(path)), status.st_mtime_ns)
     except OSError:
         return Started(None)  # `open_video` says what is wrong with it

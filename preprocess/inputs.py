@@ -7,6 +7,8 @@ with the video as an attribute. manifests/README.md is the page for people.
 from __future__ import annotations
 
 import csv
+import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,11 +62,7 @@ def _rows(manifest: Path) -> list[tuple[int, dict[str, str]]]:
         with manifest.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             columns = reader.fieldnames or []
-            missing = [name for name in _NEEDED if name not in columns]
-            if missing:
-                raise InputFileError(f"{manifest} has no column {missing[0]!r}; it has {', '.join(columns) or 'none'}")
-            if len(set(columns)) != len(columns):
-                raise InputFileError(f"{manifest} names a column twice: {', '.join(columns)}")
+            _check_columns(manifest, columns)
             return [(reader.line_num, _whole_row(manifest, reader.line_num, row)) for row in reader]
     except FileNotFoundError:
         raise InputFileError(
@@ -72,6 +70,22 @@ def _rows(manifest: Path) -> list[tuple[int, dict[str, str]]]:
         ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputFileError(f"input manifest {manifest} cannot be read as UTF-8 CSV: {error}") from None
+
+
+def _check_columns(manifest: Path, columns: Sequence[str]) -> None:
+    missing = [name for name in _NEEDED if name not in columns]
+    if missing:
+        hint = "; fields are separated by commas, not semicolons" if any(";" in name for name in columns) else ""
+        found = ", ".join(columns) or "none"
+        raise InputFileError(f"{manifest} has no column {missing[0]!r}; it has {found}{hint}")
+    if len(set(columns)) != len(columns):
+        raise InputFileError(f"{manifest} names a column twice: {', '.join(columns)}")
+    for name in columns:
+        near = difflib.get_close_matches(name.lower(), _KNOWN, n=1, cutoff=0.7)
+        if name not in _KNOWN and near and near[0] not in columns:
+            raise InputFileError(
+                f"{manifest} has a column {name!r}; is {near[0]!r} meant? Give it that name, or one less like it"
+            )
 
 
 def _whole_row(manifest: Path, line: int, row: dict[str | None, str | list[str] | None]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from shared.store import StoreWriter
 
 SHARD_VIDEOS = 1024
 MAX_CAPTION_BYTES = 64 * 2**20
+_LOST = ("missing_file", "outside_root", "unreadable")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class KeepResult:
 def keep_captions(writer: StoreWriter, inputs: Sequence[InputVideo]) -> KeepResult:
     """Bring the store's `captions/` up to date with the inputs, in one commit.
 
-    Shards with a changed video are written again, new videos go into new shards. Videos of earlier manifests stay.
+    Shards with a changed video are written again, new videos go into new shards. Videos of earlier manifests stay, and
+    so do captions whose file cannot be read any more.
     """
     found: dict[str, tuple[str, InputRecord]] = {}
     for ref in writer.root.captions:
@@ -49,11 +51,16 @@ def keep_captions(writer: StoreWriter, inputs: Sequence[InputVideo]) -> KeepResu
         if video.video_id in found:
             shard, record = found[video.video_id]
             kept = _read(video)
-            if not _same(kept, record):
+            if not _same(kept, record) and not _only_lost(kept, record):
                 changed.setdefault(shard, {})[video.video_id] = kept
     _commit(writer, changed, new)
     changes = sum(len(videos) for videos in changed.values())
     return KeepResult(len(new), changes, len(inputs) - len(new) - changes)
+
+
+def _only_lost(kept: KeptCaptions, record: InputRecord) -> bool:
+    """Whether captions that the store has cannot be read now: a disk that is not mounted must not empty the store."""
+    return kept.failure is not None and kept.failure.reason in _LOST and record.failure is None and bool(record.tracks)
 
 
 def _commit(writer: StoreWriter, changed: dict[str, dict[str, KeptCaptions]], new: Sequence[InputVideo]) -> None:

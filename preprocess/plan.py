@@ -51,11 +51,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class Plan:
-    """units: in order. reasons: how many (video, stream) pairs need work, by why. done: how many need none."""
+    """units: in order. reasons: how many (video, stream) pairs need work, by why. done: how many need none.
+
+    absent: videos whose file cannot be read now and whose rows are kept.
+    """
 
     units: tuple[Unit, ...]
     reasons: dict[str, int]
     done: int
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,16 @@ def make_plan(
     reasons: Counter[str] = Counter()
     done = 0
     units = []
+    absent = []
     for number, start in enumerate(range(0, len(inputs), size)):
         members = []
         for video in inputs[start : start + size]:
             needed = []
             for stream in sorted(streams):
-                reason = _why(video, homes.get(stream, {}).get(video.video_id), source_of, retry)
+                home = homes.get(stream, {}).get(video.video_id)
+                reason = _why(video, home, source_of, retry)
+                if home and home.failure_reason is None and source_of(video) is None:
+                    absent.append(video.video_id)
                 if reason is None:
                     done += 1
                 else:
@@ -101,7 +109,7 @@ def make_plan(
                 members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure))
         if members:
             units.append(Unit(number, _unit_ids(number, members, streams), tuple(members)))
-    return Plan(tuple(units), dict(reasons), done)
+    return Plan(tuple(units), dict(reasons), done, tuple(dict.fromkeys(absent)))
 
 
 def default_shard_videos(count: int) -> int:
@@ -126,10 +134,16 @@ def _homes_in(index: ShardIndex, shard: str) -> dict[str, Home]:
 def _why(
     video: InputVideo, home: Home | None, source_of: Callable[[InputVideo], Source | None], retry: Callable[[str], bool]
 ) -> str | None:
-    """Why a video needs rows, or None when what the store has of it stands."""
+    """Why a video needs rows, or None when what the store has of it stands.
+
+    Rows outlive their video: they go only by a new version of it, or by being removed.
+    """
     if home is None:
         return "new"
-    if home.source != source_of(video):
+    source = source_of(video)
+    if source is None and home.failure_reason is None:
+        return None  # a disk that is not mounted, a root mistyped: what was extracted stays
+    if home.source != source:
         return "input changed"
     if home.failure_reason is not None and retry(home.failure_reason):
         return "failed before"

@@ -11,6 +11,7 @@ costs its unit.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections import deque
@@ -239,16 +240,19 @@ class _Cluster:
             "object_store_memory": self._options.object_store_mib * 2**20,
             "include_dashboard": False,
         }  # fmt: skip
+        # Ray's own handler would abort the process on SIGTERM, between its start and the line after `init`.
+        os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"
         on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(address=self._options.address, log_to_driver=False, logging_level=logging.ERROR, **local)
+            # "local": without an address Ray would join any cluster that happens to run on this machine.
+            address = self._options.address or "local"
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
         except ConnectionError as error:
             raise EnvironmentLacking(
                 f"no Ray cluster at {self._options.address!r}: {error}; start one with `ray start --head`, "
                 "or leave `ray.address` out to use this machine"
             ) from None
 
-        # Ray puts in a handler of its own that aborts the process.
         signal.signal(signal.SIGTERM, on_sigterm)
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from preprocess.captions.split import read_exclusions
+from preprocess.captions.tokenise import load_tokenizer
 from preprocess.config import PreprocessConfig
+from preprocess.extract import FramesSection
 from preprocess.extraction import Extraction, Progress
 from preprocess.inputs import InputVideo, read_inputs
 from preprocess.keep import KeepResult, keep_captions
@@ -46,6 +49,7 @@ def run(
     Raises the ClipmillErrors of its steps; what was committed before stays.
     """
     inputs = read_inputs(config.inputs, config.root)[:limit]
+    check_sets(config)
     device = _device(config)
     wanted = wanted_streams(config, device, sizes_that_fit(config.store))
     with open_writer(config.store) as writer, SourceCache(config.store) as sources:
@@ -61,6 +65,24 @@ def run(
             failures = [failure for _, _, failure in result.failures]
             record.end(len(inputs), failures, {name: stream.spec for name, stream in made.items()})
     return result
+
+
+def check_sets(config: PreprocessConfig) -> None:
+    """Refuse sets that cannot be made before hours of extraction, not after.
+
+    Raises RequestError for a stream that is not of features, and what loading tokenizers and exclusion lists raises.
+    """
+    for name, section in config.sets.items():
+        stream = config.streams.get(section.stream)
+        if stream is None:
+            known = ", ".join(sorted(config.streams))
+            raise RequestError(f"sets.{name}.stream is {section.stream!r}, expected one of the streams: {known}")
+        if isinstance(stream, FramesSection):
+            raise RequestError(
+                f"sets.{name}.stream: {section.stream!r} holds pixels; windows need a stream of features"
+            )
+        load_tokenizer(section.tokenizer)
+        read_exclusions(section.split.exclude)
 
 
 def make_sets(config: PreprocessConfig) -> tuple[BuiltSet, ...]:

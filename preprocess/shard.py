@@ -79,7 +79,7 @@ def _run_video(video: UnitVideo, events: Iterator[Event], streams: Sequence[Stre
         elif isinstance(event, Ended):
             for stream in streams:
                 stream.end(event.info)
-        else:
+        elif isinstance(event, Failure):
             for stream in streams:
                 stream.fail(video.video_id, event)
     return started

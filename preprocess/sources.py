@@ -7,6 +7,7 @@ changes.
 from __future__ import annotations
 
 import sqlite3
+import stat
 from pathlib import Path
 from types import TracebackType
 
@@ -20,15 +21,18 @@ class SourceCache:
     def __init__(self, store: Path) -> None:
         folder = store / ".cache"
         folder.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(folder / "sources.sqlite")
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS source (path TEXT PRIMARY KEY, bytes INTEGER, mtime_ns INTEGER, xxh3 TEXT)"
-        )
+        try:
+            self._database = _open_database(folder / "sources.sqlite")
+        except sqlite3.DatabaseError:  # damaged: it is only a memory, and files are read again
+            (folder / "sources.sqlite").unlink()
+            self._database = _open_database(folder / "sources.sqlite")
 
     def source_of(self, path: Path) -> Source | None:
         """The file's identity now."""
         try:
             status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                return None
             key = (str(path), status.st_size, status.st_mtime_ns)
             known = self._database.execute(
                 "SELECT xxh3 FROM source WHERE path = ? AND bytes = ? AND mtime_ns = ?", key
@@ -54,3 +58,14 @@ class SourceCache:
     ) -> None:
         self._database.commit()
         self._database.close()
+
+
+def _open_database(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path)
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS source (path TEXT PRIMARY KEY, bytes INTEGER, mtime_ns INTEGER, xxh3 TEXT)"
+    )
+    if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
+        database.close()
+        raise sqlite3.DatabaseError("damaged")
+    return database

@@ -130,8 +130,13 @@ class StreamBook:
         self._writer.commit(files, **tables)
 
     def promote(self) -> None:
-        """Put streams that were made again in the place of the old ones; call it when every unit is done."""
+        """Put streams that were made again in the place of the old ones; call it when every unit is done.
+
+        Raises RequestError, and leaves the old ones, where that would lose rows of videos that cannot be read now.
+        """
         if self._pending:
+            for name in sorted(self._pending):
+                self._refuse_unread(name)
             root = self._writer.root
             made = {name: root.pending[name] for name in self._pending}
             rest = {name: entry for name, entry in root.pending.items() if name not in made}
@@ -140,6 +145,21 @@ class StreamBook:
 
     def _table(self, name: str) -> dict[str, StreamEntry]:
         return self._writer.root.pending if name in self._pending else self._writer.root.streams
+
+    def _refuse_unread(self, name: str) -> None:
+        old = read_homes(self._writer.path, name, self._writer.root.streams[name])
+        new = read_homes(self._writer.path, name, self._writer.root.pending[name])
+        unread = sorted(
+            video_id
+            for video_id, home in old.items()
+            if home.failure_reason is None and new[video_id].failure_reason is not None and new[video_id].source is None
+        )
+        if unread:
+            raise RequestError(
+                f"stream {name!r} stays as it was: {len(unread)} of its videos cannot be read now, "
+                f"such as {unread[0]!r}. "
+                "What was made of the others is kept; make these readable and run the same command again"
+            )
 
     def _refuse_loss(self, name: str, old: StreamEntry, input_ids: set[str]) -> None:
         lost = sorted(read_homes(self._writer.path, name, old).keys() - input_ids)

@@ -18,9 +18,9 @@ from shared.errors import RequestError
 
 
 class Config(BaseModel):
-    """Base of every configuration section: immutable, no unknown keys, defaults are checked too."""
+    """Base of every configuration section: immutable, no unknown keys, finite numbers, defaults are checked too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -52,10 +52,20 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         raise RequestError(f"config {path} does not exist; shipped examples are under configs/") from None
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"config {path} cannot be read: {error}") from None
-    except (YAMLError, OmegaConfBaseException) as error:
+    except (YAMLError, OmegaConfBaseException, TypeError) as error:  # TypeError: a list laid over a mapping
         raise RequestError(f"config {path} is not valid: {error}") from None
     assert isinstance(merged, dict), "a DictConfig becomes a dict"
+    if _holds_nul(merged):
+        raise RequestError(f"config {path} holds a NUL character, which no path or name can")
     return {str(key): value for key, value in merged.items()}
+
+
+def _holds_nul(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_nul(part) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return any(_holds_nul(part) for part in value)
+    return isinstance(value, str) and "\0" in value
 
 
 def _explain(error: ValidationError, path: Path | str, model: type[BaseModel]) -> str:

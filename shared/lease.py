@@ -38,8 +38,11 @@ def writer_lease(store: Path) -> Iterator[None]:
 
 def _lock(path: Path) -> int:
     while True:
-        with disk_full_stops(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            with disk_full_stops(path):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"store {path.parent} cannot be written to: {error.strerror}") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

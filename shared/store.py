@@ -189,7 +189,7 @@ def open_writer(path: Path | str) -> Iterator[StoreWriter]:
     path = Path(path)
     try:
         make_directory(path)
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise StoreError(f"{path} cannot be a store: {error.strerror}; give an empty or new folder") from None
     with writer_lease(path):
         if not (path / ROOT).exists():
@@ -212,9 +212,9 @@ def refuse_inside_store(path: Path, what: str) -> None:
 
     what: what is to be written, and how to say where, as in "the run folder (run=PATH)".
     """
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))
     for folder in (resolved, *resolved.parents):
-        if os.path.isfile(folder / ROOT):
+        if os.path.isfile(folder / ROOT):  # noqa: PTH113  (a name that is too long is no file; is_file raises)
             raise RequestError(
                 f"{path} is inside the store {folder}, which answers for every file in it and would delete or report "
                 f"others; put {what} somewhere else"

@@ -34,8 +34,8 @@ class WindowConfig(Config):
     strategy: Literal["caption", "fixed", "video"] = "caption"
     min_seconds: float = Field(default=5.0, ge=0, allow_inf_nan=False)
     candidates: int = Field(default=5, ge=1)
-    length: float = Field(default=10.0, gt=0, allow_inf_nan=False)
-    hop: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    length: float = Field(default=10.0, ge=0.05, allow_inf_nan=False)
+    hop: float | None = Field(default=None, ge=0.05, allow_inf_nan=False)
     min_overlap: float = Field(default=0.5, ge=0, allow_inf_nan=False)
     max_candidates: int | None = Field(default=None, ge=1)
 

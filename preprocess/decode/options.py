@@ -28,5 +28,5 @@ class DecodeOptions(Config):
     max_pixels: int = Field(default=8192 * 4352, gt=0)
     max_bytes: int = Field(default=64 * 2**30, gt=0)
     timeout_s: float = Field(default=3600.0, gt=0)
-    threads: int = Field(default=1, ge=1)
-    block_bytes: int = Field(default=8 * 2**20, gt=0)
+    threads: int = Field(default=1, ge=1, le=64)
+    block_bytes: int = Field(default=8 * 2**20, ge=2**16, le=2**30)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -131,6 +131,10 @@ class ClipSection(ModelSection):
         return self
 
 
+# Pixels of one side of a stored picture; larger ones are no thumbnails and no clips but a mistyped number.
+Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
+
+
 class FramesSection(SectionBase):
     """size: pixels of a row's picture, one number for a square or [height, width].
 
@@ -139,5 +143,5 @@ class FramesSection(SectionBase):
     """
 
     kind: Literal["frames"] = "frames"
-    size: PositiveInt | tuple[PositiveInt, PositiveInt] = 224
+    size: Side | tuple[Side, Side] = 224
     fit: Literal["crop", "pad"] = "crop"

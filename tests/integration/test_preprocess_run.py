@@ -179,6 +179,7 @@ def test_two_runs_on_one_store(small_media: Path, tmp_path: Path) -> None:
         while not (tmp_path / "store" / ".lease").exists():
             assert run.poll() is None
             time.sleep(0.05)
+        run.send_signal(signal.SIGSTOP)
         second = preprocess("run", config, "engine=here")
         os.kill(run.pid, signal.SIGKILL)
     assert second.returncode == 2
@@ -194,6 +195,11 @@ def test_two_runs_on_one_store(small_media: Path, tmp_path: Path) -> None:
         (["run", "{config}", "streams.default.weights=/none.pth"], 3, "/none.pth"),
         (["run", "{config}", "streams.default.model=resnet5000"], 2, "resnet5000"),
         (["run", "{config}", "ray.address=127.0.0.1:1"], 3, "no Ray cluster"),
+        (["run", "{config}", "streams=[]"], 2, "is not valid"),
+        (["run", "{config}", "sets.default.stream=nope"], 2, "expected one of the streams: default, thumbs"),
+        (["run", "{config}", "sets.default.stream=thumbs"], 2, "holds pixels"),
+        (["run", "{config}", "sets.default.tokenizer.name=/none"], 3, "/none"),
+        (["run", "{config}", "store=/proc/none"], 2, "cannot be a store"),
         (["verify", "nowhere"], 2, "nowhere is no store"),
         (["manifests", "{config}"], 2, "is no store"),
     ],
@@ -210,3 +216,38 @@ def test_wrong_requests_end_with_one_clear_message(
 def environment() -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     return os.environ | {"PYTHONPATH": root}
+
+
+def test_inputs_out_of_reach_cost_nothing_that_was_made(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
+    preprocess("run", config, "engine=here")
+    before = content(tmp_path / "store")
+    for path in [*tmp_path.glob("clip*.mp4"), *tmp_path.glob("*.vtt")]:
+        path.unlink()
+    gone = preprocess("run", config, "engine=here")
+    assert "12 inputs cannot be read now" in gone.stderr
+    assert "nothing to do" in gone.stdout
+    changed = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2")
+    assert changed.returncode == 2
+    assert "stays as it was: 12 of its videos cannot be read" in changed.stderr
+    kept = content(tmp_path / "store")
+    assert {path: kept[path] for path in before if path != "store.json"} == {
+        path: data for path, data in before.items() if path != "store.json"
+    }
+
+
+def test_pipes_and_devices_are_not_read(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
+    os.mkfifo(tmp_path / "pipe.mp4")
+    (tmp_path / "videos.csv").write_text("video_id,video_path\npipe,pipe.mp4\nfolder,.\n")
+    for _ in range(2):
+        done = preprocess("run", config, "engine=here", timeout=120)
+        assert done.returncode == 1
+        assert "2 inputs: 0 done, 2 failed" in done.stdout
+
+
+def test_a_damaged_cache_changes_nothing(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
+    preprocess("run", config, "engine=here")
+    (tmp_path / "store" / ".cache" / "sources.sqlite").write_bytes(b"no database" * 1000)
+    assert "nothing to do" in preprocess("run", config, "engine=here").stdout

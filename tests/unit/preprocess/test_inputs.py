@@ -71,3 +71,12 @@ def test_paths_may_not_leave_the_root(tmp_path: Path) -> None:
 def test_paths_that_are_none_are_failures_of_their_video(tmp_path: Path) -> None:
     videos = read_inputs(write(tmp_path, "video_id,video_path\na,\nb,x\0y\nc," + "n" * 5000 + "\n"))
     assert [video.failure is not None for video in videos[:2]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [("video_id,video_path,captions_path", "is 'caption_path' meant"), ("video_id;video_path", "not semicolons")],
+)
+def test_mistyped_headers_are_told(tmp_path: Path, header: str, message: str) -> None:
+    with pytest.raises(InputFileError, match=message):
+        read_inputs(write(tmp_path, header + "\na,b,c\n"))

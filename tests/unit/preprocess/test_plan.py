@@ -74,3 +74,10 @@ def test_a_stream_gets_the_same_unit_whichever_streams_are_made_along_with_it() 
 
 def test_shard_sizes() -> None:
     assert [default_shard_videos(n) for n in (1, 32, 320, 10**6)] == [8, 8, 20, 1024]
+
+
+def test_rows_outlive_a_file_that_cannot_be_read() -> None:
+    homes = {"v0": Home("x", SOURCE, None), "v1": Home("x", None, "missing_file"), "v2": Home("x", SOURCE, "corrupt")}
+    plan = make_plan(inputs(3), {"s": entry()}, {"s": homes}, lambda _: None)
+    assert [v.video_id for unit in plan.units for v in unit.videos] == ["v2"]
+    assert plan.absent == ("v0",)
