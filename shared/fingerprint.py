@@ -43,10 +43,12 @@ def hash_bytes(data: bytes | memoryview) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def hash_file(path: Path) -> str:
-    """xxh3-128 of a file's content, 32 hex digits, in bounded memory. Raises OSError."""
+def hash_file(path: Path, size: int | None = None) -> str:
+    """xxh3-128 of a file's content, or of its first `size` bytes, 32 hex digits, in bounded memory. Raises OSError."""
     digest = xxhash.xxh3_128()
+    left = path.stat().st_size if size is None else size
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
+        while block := file.read(min(_BLOCK, left)):
             digest.update(block)
+            left -= len(block)
     return digest.hexdigest()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
-import zipfile
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,18 @@ from pydantic import Field
 
 from shared.atomic import disk_full_stops, fsync_file, move_into_place
 from shared.config import Config
-from shared.errors import InputFileError, RequestError
+from shared.errors import DamageFound, InputFileError, RequestError
+from shared.fingerprint import hash_file
 from train.distributed import World, gather_plain
 
 VERSION = 1
 FOLDER = "checkpoints"
 BEST = "best.pt"
+# A file of torch.save is a zip archive: how such begin, how their last record begins, and how long that is.
+_ZIP_BEGIN, _ZIP_END, _ZIP_END_BYTES = b"PK\x03\x04", b"PK\x05\x06", 22
+# The comment after it: this, and the xxh3-128 of all before as 32 hex digits.
+_SEAL = b"clipmill checkpoint xxh3-128 "
+_SEAL_BYTES = len(_SEAL) + 32
 _NAME = re.compile(r"^step-(\d{8,})\.pt$")
 
 
@@ -45,7 +52,8 @@ def best_path(run: Path) -> Path:
 
 def last_checkpoint(run: Path) -> Path | None:
     """The checkpoint of a run folder with the most steps, or None."""
-    return _by_step(run)[-1] if _by_step(run) else None
+    found = _by_step(run / FOLDER)
+    return found[-1] if found else None
 
 
 def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
@@ -57,34 +65,35 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with disk_full_stops(path):
         torch.save({"version": VERSION, **content}, temporary)
+        _seal(temporary)
         fsync_file(temporary)
     move_into_place(temporary, path)
 
 
 def drop_old(run: Path, keep: int) -> None:
     """Delete all but the last `keep` numbered checkpoints; `best.pt` stays."""
-    for path in _by_step(run)[:-keep]:
+    for path in _by_step(run / FOLDER)[:-keep]:
         path.unlink()
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, tensors in CPU memory. Nothing in the file is executed (`weights_only`).
 
-    Raises RequestError when it does not exist, InputFileError when it is no checkpoint of this version.
+    Raises RequestError when it does not exist, InputFileError when it is no checkpoint of this version, DamageFound
+    when it was changed or cut, naming the checkpoint to go back to.
     """
     if not path.is_file():
         raise RequestError(f"checkpoint {path} does not exist; give a .pt file or a run folder with {FOLDER}/")
-    broken = f"{path} is no checkpoint of `train fit`, or it is damaged; give another file of its folder"
-    if not zipfile.is_zipfile(path):
-        raise InputFileError(broken)
+    _check_seal(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        raise InputFileError(f"{broken}: {str(error).splitlines()[0]}") from None
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        found = content.get("version") if isinstance(content, dict) else type(content).__name__
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
         raise InputFileError(
-            f"{path} has checkpoint version {found}, expected {VERSION}; train again with this version"
+            f"{path} is no checkpoint that this version reads: {str(error).splitlines()[0]}; give another file"
+        ) from None
+    if content.get("version") != VERSION:
+        raise InputFileError(
+            f"{path} has checkpoint version {content.get('version')}, expected {VERSION}; train again with this version"
         )
     return content
 
@@ -140,7 +149,51 @@ def differences(before: Any, now: Any, key: str = "") -> list[str]:
     return [f"{key}: {before!r} -> {now!r}"]
 
 
-def _by_step(run: Path) -> list[Path]:
-    """Numbered checkpoints of a run folder, fewest steps first."""
-    found = [(int(match[1]), path) for path in (run / FOLDER).glob("*.pt") if (match := _NAME.match(path.name))]
+def _seal(path: Path) -> None:
+    """Append the xxh3-128 of the file to it, as the comment that a zip archive may end with: torch still opens it."""
+    with path.open("r+b") as file:
+        # torch.save writes no comment, so the last two bytes are its length, 0.
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", _SEAL_BYTES))
+        file.flush()
+        seal = _SEAL + hash_file(path).encode()
+        file.seek(0, os.SEEK_END)
+        file.write(seal)
+
+
+def _check_seal(path: Path) -> None:
+    """Raise DamageFound for a checkpoint that was changed or cut, InputFileError for a file that never was one."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        begin = file.read(len(_ZIP_BEGIN))
+        file.seek(max(0, size - _SEAL_BYTES))
+        end = file.read()
+    sealed = end.startswith(_SEAL)
+    # A whole archive, its comment's length 0, is somebody else's; one that ends in another way was cut.
+    last = end[-_ZIP_END_BYTES:]
+    foreign = begin != _ZIP_BEGIN or (last.startswith(_ZIP_END) and last.endswith(b"\0\0"))
+    if not sealed and foreign:
+        raise InputFileError(f"{path} is no checkpoint of `train fit`; give another file of its folder")
+    if not sealed or hash_file(path, size - _SEAL_BYTES).encode() != end[len(_SEAL) :]:
+        raise DamageFound(f"checkpoint {path} is damaged: it was changed or cut; {_way_back(path)}")
+
+
+def _way_back(path: Path) -> str:
+    """What to do about a damaged checkpoint: the one before it, where there is one."""
+    others = [other for other in _by_step(path.parent) if other != path]
+    before = [other for other in others if not _NAME.match(path.name) or _step(other) < _step(path)]
+    if not before:
+        return "there is no earlier one beside it: train again with another run=PATH"
+    return f"go back to {before[-1]} (`fit` with resume={before[-1]}; `evaluate` and `report` take the file)"
+
+
+def _step(path: Path) -> int:
+    match = _NAME.match(path.name)
+    assert match is not None, "only asked of numbered checkpoints"
+    return int(match[1])
+
+
+def _by_step(folder: Path) -> list[Path]:
+    """Numbered checkpoints of a folder, fewest steps first."""
+    found = [(int(match[1]), path) for path in folder.glob("*.pt") if (match := _NAME.match(path.name))]
     return [path for _, path in sorted(found)]

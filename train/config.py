@@ -46,7 +46,7 @@ class FitConfig(Config):
     batch_size: int = Field(default=256, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     device: DeviceName = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     log_every: int = Field(default=10, ge=1)

@@ -41,7 +41,7 @@ class DataConfig(Config):
 
     max_rows: int = Field(default=64, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
-    prefetch: int = Field(default=2, ge=1)
+    prefetch: int = Field(default=2, ge=1, le=1024)
 
 
 class WindowData:

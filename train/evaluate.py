@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.atomic import replace_file
-from shared.errors import RequestError
+from pydantic import ValidationError
+
+from shared.errors import InputFileError, RequestError
+from shared.explain import first_fault
 from shared.fingerprint import canonical_json
 from shared.store import Store, open_store
 from train.checkpoint import differences, load_checkpoint, resolve_checkpoint
@@ -15,6 +17,7 @@ from train.config import FitConfig
 from train.data import WindowData
 from train.distributed import World, distributed_world
 from train.model import TwoTower, build_model
+from train.outputs import check_output, write_output
 from train.retrieval import EmbeddedSplit, EvaluateConfig, embed_split, measure
 
 METRICS_FILE = "metrics.json"
@@ -45,15 +48,17 @@ def evaluate(
 
     store, set_name, split: None for those of the run; settings: EvaluateConfig fields that differ from the run's.
     out: a file, None for metrics.json in the run folder. The result is the same at any world size.
-    Returns what is written. Raises RequestError for what does not fit together.
+    Returns what is written. Raises RequestError for what does not fit together, DamageFound for what was changed.
     """
+    path = out or run_folder(resolve_checkpoint(target)) / METRICS_FILE
+    check_output(path)
     with distributed_world("auto") as world:
         subject = open_subject(target, world, store=store, set_name=set_name, split=split)
         config = EvaluateConfig.model_validate(subject.config.evaluate.model_dump() | (settings or {}))
         embedded = embed_split(subject.model, subject.data, world, config.batch_size)
         result = measured(subject, embedded, config)
         if world.is_main:
-            replace_file(out or run_folder(subject.checkpoint) / METRICS_FILE, canonical_json(result))
+            write_output(path, canonical_json(result))
     return result
 
 
@@ -76,7 +81,7 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     """Load a checkpoint and the split it is to be tried on; their features and tokens must be of one kind."""
     path = resolve_checkpoint(target)
     content = load_checkpoint(path)
-    config = FitConfig.model_validate(content["config"])
+    config = _config_of(content, path)
     opened = open_store(store or config.store)
     wanted = split or config.val_split
     if wanted is None:
@@ -86,6 +91,18 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     model = build_model(config.model, input_dim=int(content["input_dim"]), tokens=data.tokens)
     model.load_state_dict(content["model"])
     return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
+
+
+def _config_of(content: dict[str, Any], path: Path) -> FitConfig:
+    missing = sorted({"config", "input_dim", "model", "order", "stream", "tokenizer"} - content.keys())
+    if missing:
+        raise InputFileError(f"{path} is no checkpoint of `train fit`: it holds no {missing[0]!r}; give another file")
+    try:
+        return FitConfig.model_validate(content["config"])
+    except ValidationError as error:
+        raise InputFileError(
+            f"the configuration in {path} is not one that this version takes: {first_fault(error)}; train again"
+        ) from None
 
 
 def run_folder(checkpoint: Path) -> Path:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from shared.atomic import replace_file
 from shared.errors import RequestError, RunFailed, StoppedEarly
-from shared.store import Store, open_store
+from shared.store import Store, open_store, refuse_inside_store
 from train.batch import Batch
 from train.checkpoint import (
     best_path,
@@ -29,6 +29,7 @@ from train.checkpoint import (
 from train.config import FitConfig
 from train.data import WindowData, pinned, prefetched
 from train.distributed import World, broadcast_seed, distributed_world
+from train.divergence import explained, refuse_bad_weights
 from train.losses import build_loss
 from train.model import build_model
 from train.optim import build_optimizer
@@ -44,10 +45,12 @@ from train.stopping import StopSignals, lost_rank_fails, recorded_exit
 def fit(config: FitConfig) -> None:
     """Train as `config` says, going on from a checkpoint where there is one.
 
-    Raises RequestError or EnvironmentLacking before the first step; StoppedEarly after a signal, with a checkpoint
-    written; RunFailed for a loss or gradient that is not finite, or a lost rank. exit.json in the run folder says the
-    same.
+    Raises RequestError or EnvironmentLacking before the first step; DamageFound for files that were changed;
+    StoppedEarly after a signal, with a checkpoint written; RunFailed for numbers that are not finite, or a lost rank.
+    exit.json in the run folder says the same.
     """
+    # Before anything is written there: the next writer of the store would delete or report it.
+    refuse_inside_store(config.run, "the run folder (run=PATH)")
     with (
         # Outermost, so that the SIGTERM which torchrun sends after another rank failed does not cut off the record.
         StopSignals() as signals,
@@ -177,8 +180,12 @@ class Trainer:
     def _validate(self, done: int) -> None:
         assert self.validation is not None
         config, name = self.config.evaluate, self.config.checkpoint.metric
+        refuse_bad_weights(self.model, done)
         embedded = embed_split(self.model, self.validation, self.world, config.batch_size)
-        metrics = measure(embedded, self.validation, config, normalise=self.model.normalise)
+        try:
+            metrics = measure(embedded, self.validation, config, normalise=self.model.normalise)
+        except RunFailed as error:
+            raise explained(error, self.model, done) from None
         value = metric_value(metrics, name)
         self.log.write({"step": done, "epoch": done / self.order.steps_per_epoch, "validation": metrics})
         self.log.say(f"step {done}/{self.total}  validation {name} {value:.4g}")

@@ -110,7 +110,7 @@ def refuse_non_finite(x_ND: torch.Tensor, kind: str, names: Sequence[str] | None
         label = f"{kind} {row}" if names is None else f"{kind} {names[row]}"
         raise RunFailed(
             f"the embedding of {label} holds NaN or infinity ({int(broken_N.sum())} of {len(x_ND)} do), which has no "
-            "rank; look at its features and at the checkpoint's training log"
+            "rank; rows in a store are finite, so look at the weights and the training log first, then at its features"
         )
 
 

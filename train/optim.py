@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -12,6 +12,8 @@ from torch import nn
 
 from shared.config import Config
 from shared.errors import RequestError
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class GroupConfig(Config):
@@ -31,7 +33,7 @@ class OptimConfig(Config):
     name: Literal["adamw", "sgd"] = "adamw"
     lr: float = Field(default=1e-3, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     clip: float | None = Field(default=1.0, gt=0)
     freeze: tuple[str, ...] = ()

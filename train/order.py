@@ -30,7 +30,7 @@ class OrderConfig(Config):
     """
 
     unit: Literal["video", "window"] = "video"
-    candidates: int = Field(default=5, ge=1)
+    candidates: int = Field(default=5, ge=1, le=4096)
     captions: Literal["nearest", "random"] = "nearest"
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from shared.atomic import replace_file
 from train.charts import HEIGHT, WIDTH, Chart, curve
+from train.checkpoint import resolve_checkpoint
 from train.distributed import distributed_world
 from train.evaluate import Subject, measured, open_subject, run_folder
 from train.gallery import galleries
+from train.outputs import check_output, write_output
 from train.retrieval import embed_split, metric_value
 from train.runlog import METRICS_FILE, read_records
 from train.thumbnails import find_thumbnails
@@ -29,8 +30,10 @@ _CURVES = (
 def write_report(target: Path, *, store: Path | None = None, split: str | None = None, out: Path | None = None) -> Path:
     """Evaluate a run's best checkpoint and write the page; returns its path (default: report.html in the run folder).
 
-    Raises RequestError where the run has no checkpoint or does not fit the store.
+    Raises RequestError where the run has no checkpoint or does not fit the store, DamageFound for what was changed.
     """
+    path = out or run_folder(resolve_checkpoint(target)) / "report.html"
+    check_output(path)
     with distributed_world("auto") as world:
         subject = open_subject(target, world, store=store, set_name=None, split=split)
         config = subject.config.evaluate
@@ -51,8 +54,7 @@ def write_report(target: Path, *, store: Path | None = None, split: str | None =
         mistakes=mistakes,
         why_no_pictures=thumbnails if isinstance(thumbnails, str) else None,
     )  # fmt: skip
-    path = out or run_folder(subject.checkpoint) / "report.html"
-    replace_file(path, page.encode())
+    write_output(path, page.encode())
     return path
 
 
@@ -65,14 +67,22 @@ def _charts(run: Path, metric: str) -> list[Chart]:
     """The curves that metrics.jsonl has; none where the run folder was left without it."""
     path = run / METRICS_FILE
     records = read_records(path) if path.exists() else []
-    steps = [record for record in records if "loss" in record]
     charts = [
-        curve(title, [(record["step"], record[key]) for record in steps], from_zero=zero)
+        curve(title, [(r["step"], r[key]) for r in records if isinstance(r.get(key), int | float)], from_zero=zero)
         for key, title, zero in _CURVES
     ]
-    validations = [(r["step"], metric_value(r["validation"], metric)) for r in records if "validation" in r]
+    measured_at = [(record["step"], _validation_value(record, metric)) for record in records if "validation" in record]
+    validations = [(step, value) for step, value in measured_at if value is not None]
     charts.append(curve(f"Validation, {metric}", validations, from_zero=True))
     return [chart for chart in charts if chart is not None]
+
+
+def _validation_value(record: dict[str, Any], metric: str) -> float | None:
+    """None where the run was begun with other settings of `evaluate`, which may change when it goes on."""
+    try:
+        return metric_value(record["validation"], metric)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _directions(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class EvaluateConfig(Config):
     """
 
     level: Literal["window", "video"] = "window"
-    recall_at: tuple[int, ...] = Field(default=RECALL_AT, min_length=1)
+    recall_at: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=RECALL_AT, min_length=1)
     confidence: float = Field(default=0.99, gt=0, lt=1)
     batch_size: int = Field(default=256, ge=1)
 
@@ -58,6 +58,7 @@ def embed_split(model: TwoTower, data: WindowData, world: World, batch_size: int
     Windows are cut into the same blocks at every world size, and blocks go round the ranks, so a window always meets
     the same neighbours and no window is repeated to fill up.
     """
+    batch_size = min(batch_size, len(data))
     was_training = model.training
     model.eval()
     blocks = range(0, len(data), batch_size)

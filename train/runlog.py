@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from shared.atomic import replace_file
+from shared.errors import DamageFound
 from train.config import FitConfig
 from train.data import WindowData
 from train.distributed import World
@@ -43,9 +44,29 @@ class RunLog:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line that a killed run left unfinished is not there yet."""
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines()]
+    """The lines of a metrics.jsonl; a last line that a killed run left unfinished is not there yet.
+
+    Raises DamageFound naming the first line that is no record.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DamageFound(f"{path} cannot be read: {error.strerror}; move it away") from None
+    lines = data.split(b"\n")[:-1]
+    return [_record(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        raise DamageFound(
+            f"{path} line {number} is not a record of `train fit`: the file was changed or damaged. It holds nothing "
+            "but the curves: move it away or delete the line, and run the same command again"
+        )
+    return record
 
 
 class Meter:

@@ -61,13 +61,17 @@ def recorded_exit(run: Path) -> Iterator[None]:
     """Leave `exit.json` in the run folder, whatever happens inside: {"code", "message", "rank"}.
 
     The first rank that fails is the one that is recorded, since the others then fail of its absence.
-    Raises RequestError when the folder cannot be made.
+    Raises RequestError when the folder cannot be made or written to.
     """
     rank = int(os.environ.get("RANK", "0"))
     try:
         run.mkdir(parents=True, exist_ok=True)
+        write_new_file(_temporary(run, rank), b"")
+        _temporary(run, rank).unlink()
     except OSError as error:
-        raise RequestError(f"run folder {run} cannot be made: {error}; give another with run=PATH") from None
+        raise RequestError(
+            f"run folder {run} cannot be made or written to: {error}; give another with run=PATH"
+        ) from None
     if rank == 0:
         (run / EXIT_FILE).unlink(missing_ok=True)
     try:
@@ -100,8 +104,12 @@ def lost_rank_fails() -> Iterator[None]:
         ) from error
 
 
+def _temporary(run: Path, rank: int) -> Path:
+    return run / f".{EXIT_FILE}.{rank}"
+
+
 def _record(run: Path, rank: int, code: int, message: str) -> None:
-    temporary = run / f".{EXIT_FILE}.{rank}"
+    temporary = _temporary(run, rank)
     write_new_file(temporary, canonical_json({"code": code, "message": message, "rank": rank}))
     try:
         # A link, unlike a rename, refuses a name that another rank has already taken.

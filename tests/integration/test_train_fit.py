@@ -247,6 +247,57 @@ def test_an_infinite_loss_stops_with_step_videos_and_a_dump(config, tmp_path, ca
     assert all(tensor.isfinite().all() for tensor in content["model"].values())
 
 
+def test_weights_that_diverge_are_named_at_validation(config, tmp_path, capsys):
+    """One step, so that no later loss shows it first."""
+    overrides = ["epochs=null", "steps=1", "optim.lr=1e30", "schedule.warmup=0"]
+    assert command("fit", str(config), f"run={tmp_path}", *overrides) == 5
+    message = capsys.readouterr().err
+    assert "validation after step 1" in message
+    assert "e+30 in " in message
+    assert "the weights are diverging; lower optim.lr" in message
+    assert exit_record(tmp_path)["code"] == 5
+
+
+def test_a_run_folder_inside_a_store_is_refused(config, capsys, small_store, tmp_path):
+    store = small_store(tmp_path / "store")
+    before = sorted(store.rglob("*"))
+    for folder in (store, store / "manifests" / "mine"):
+        assert command("fit", str(config), f"run={folder}") == 2
+        assert f"is inside the store {store}" in capsys.readouterr().err
+    assert sorted(store.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "pattern", ["features/default/*.npy", "manifests/*/windows-train.csv", "manifests/*/tokens.npy"]
+)
+def test_a_flipped_bit_in_the_store_is_not_trained_on(config, capsys, small_store, tmp_path, pattern):
+    store = small_store(tmp_path / "store")
+    (file,) = store.glob(pattern)
+    data = file.read_bytes()
+    place = next(n for n in range(len(data) // 3, len(data)) if file.suffix != ".csv" or chr(data[n]).isdigit())
+    file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    arguments = [f"store={store}", f"run={tmp_path / 'run'}", "epochs=null", "steps=6"]
+    assert command("fit", str(config), *arguments) == 1
+    message = capsys.readouterr().err
+    assert f"{file} is damaged" in message
+    assert "run `verify`" in message
+    assert exit_record(tmp_path / "run")["code"] == 1
+
+
+def test_a_damaged_checkpoint_is_not_gone_on_from(config, started, capsys):
+    path = started / "checkpoints" / "step-00000003.pt"
+    data = path.read_bytes()
+    path.write_bytes(data[:999] + bytes([data[999] ^ 1]) + data[1000:])
+    assert command("fit", str(config), f"run={started}", "epochs=null", "steps=3") == 1
+    assert f"checkpoint {path} is damaged" in capsys.readouterr().err
+
+
+def test_a_damaged_log_is_one_message(config, started, capsys):
+    (started / "metrics.jsonl").write_bytes(b"\xfe\xff\n")
+    assert command("fit", str(config), f"run={started}", "epochs=null", "steps=3") == 1
+    assert "metrics.jsonl line 1 is not a record of `train fit`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("overrides", "code", "message"),
     [

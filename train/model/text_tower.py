@@ -18,6 +18,7 @@ from shared.errors import EnvironmentLacking, InputFileError
 from shared.resources import resolve_resource
 from train.model.encoder import check_fit, load_encoder
 from train.model.pooling import masked_max, masked_mean
+from train.model.sizes import Width
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class WordsConfig(Config):
     """
 
     name: Literal["words"] = "words"
-    word_dim: int = Field(default=300, ge=1)
-    hidden: int = Field(default=2048, ge=1)
+    word_dim: Width = Field(default=300, ge=1)
+    hidden: Width = Field(default=2048, ge=1)
     table: str | None = None
     train_table: bool = True
 

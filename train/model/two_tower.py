@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import torch
@@ -10,16 +11,20 @@ from torch import nn
 from torch.nn import functional as F
 
 from shared.config import Config
+from shared.errors import RequestError
 from train.model.pooling import zero_padding
+from train.model.sizes import Width
 from train.model.temperature import Temperature, TemperatureConfig
 from train.model.text_tower import TEXT_TOWERS, TextTowerConfig, TokenSpec, WordsConfig
 from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
+
+_NO_MEMORY = re.compile(r"tried to allocate (\d+) bytes")
 
 
 class ModelConfig(Config):
     """dim: size of the joint embedding. normalise: L2-normalise both sides (the original MIL-NCE does not)."""
 
-    dim: int = Field(default=256, ge=1)
+    dim: Width = Field(default=256, ge=1)
     normalise: bool = True
     video: VideoHeadConfig = VideoHeadConfig()
     text: TextTowerConfig = WordsConfig()
@@ -78,6 +83,16 @@ def build_model(config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> Tw
     """The configured model with fresh weights from torch's current random state.
 
     input_dim: channels of a stored video row. Raises EnvironmentLacking for absent weights, RequestError for tokens
-    that do not fit the text tower.
+    that do not fit the text tower and for sizes that do not fit into memory.
     """
-    return TwoTower(config, input_dim=input_dim, tokens=tokens)
+    try:
+        return TwoTower(config, input_dim=input_dim, tokens=tokens)
+    except RuntimeError as error:
+        # torch has no class of its own for a CPU allocator that got nothing; the message tells it from a bug.
+        wanted = _NO_MEMORY.search(str(error))
+        if wanted is None:
+            raise
+        raise RequestError(
+            f"the model does not fit into memory: one of its tensors needs {int(wanted[1]):,} bytes (model.dim="
+            f"{config.dim}, {tokens.vocab_size} token ids); lower model.dim and the sizes in model.video and model.text"
+        ) from None

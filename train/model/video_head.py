@@ -11,6 +11,7 @@ from torch import nn
 
 from shared.config import Config
 from train.model.pooling import AttentionPool, MaskedMax, MaskedMean, zero_padding
+from train.model.sizes import Width
 
 
 class VideoHeadConfig(Config):
@@ -20,7 +21,7 @@ class VideoHeadConfig(Config):
     """
 
     name: Literal["mean", "max", "attention"] = "mean"
-    hidden: int = Field(default=0, ge=0)
+    hidden: Width = Field(default=0, ge=0)
     layer_norm: bool = False
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
 

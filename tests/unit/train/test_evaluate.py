@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from typer.testing import CliRunner
 
-from shared.errors import RequestError
+from shared.errors import DamageFound, InputFileError, RequestError
+from train.checkpoint import load_checkpoint, save_checkpoint
+from train.cli import app
 from train.config import FitConfig
 from train.evaluate import evaluate, table
 from train.loop import fit
@@ -82,3 +85,37 @@ def test_features_of_another_kind_are_refused(run, tmp_path, monkeypatch):
     )
     with pytest.raises(RequestError, match="stream: 'ff' -> 'ab'"):
         evaluate(run.run)
+
+
+def test_where_nothing_can_be_written_is_refused_before_anything_is_measured(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("train.evaluate.open_subject", lambda *_, **__: pytest.fail("it was measured"))
+    with pytest.raises(RequestError, match="is a folder, expected the name of a file"):
+        evaluate(run.run, out=tmp_path)
+    with pytest.raises(RequestError, match="is inside the store"):
+        evaluate(run.run, out=run.store / "runs" / "metrics.json")
+
+
+def test_a_damaged_checkpoint_is_not_measured(run, tmp_path):
+    data = bytearray((run.run / "checkpoints" / "best.pt").read_bytes())
+    data[len(data) // 2] ^= 4
+    (tmp_path / "best.pt").write_bytes(data)
+    with pytest.raises(DamageFound, match=r"best\.pt is damaged"):
+        evaluate(tmp_path / "best.pt")
+
+
+def test_a_checkpoint_of_another_configuration_is_one_message(run, tmp_path):
+    content = load_checkpoint(run.run / "checkpoints" / "best.pt")
+    save_checkpoint(tmp_path / "a.pt", content | {"config": content["config"] | {"seed": -1, "other": 2}})
+    with pytest.raises(InputFileError, match=r"takes: seed: Input should .* \(and 1 more\); train again") as caught:
+        evaluate(tmp_path / "a.pt")
+    assert "\n" not in str(caught.value)
+    save_checkpoint(tmp_path / "b.pt", {"step": 1})
+    with pytest.raises(InputFileError, match="it holds no 'config'"):
+        evaluate(tmp_path / "b.pt")
+
+
+def test_a_wrong_option_is_told_in_plain_text():
+    shown = CliRunner().invoke(app, ["evaluate", "x", "--level", "zz"])
+    assert shown.exit_code == 2
+    assert "Error: Invalid value for '--level'" in shown.output
+    assert shown.output.isascii()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from shared.errors import DamageFound, RequestError
 from shared.store import open_store
 from train.config import FitConfig
 from train.data import WindowData
@@ -131,3 +133,21 @@ def test_ranks_and_the_queries_that_are_shown(pictured):
     assert [(a.place, a.right) for a in query.answers] == [(1, False), (2, False), (3, False), (4, True)]
     assert query.answers[0].name == "val000 @ 0.0-2.0 s"
     assert query.text == data.caption_text(3)
+
+
+def test_where_no_page_can_be_written_is_refused(pictured, tmp_path):
+    with pytest.raises(RequestError, match=r"/proc/x\.html cannot be written"):
+        write_report(pictured.run, out=tmp_path.__class__("/proc/x.html"))
+    with pytest.raises(RequestError, match="is inside the store"):
+        write_report(pictured.run, out=pictured.store / "report.html")
+
+
+def test_a_log_of_other_settings_is_drawn_and_garbage_is_damage(pictured, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(pictured.run, run)
+    log = run / "metrics.jsonl"
+    log.write_bytes(b'{"step": 1, "loss": 2.0}\n{"step": 1, "validation": {"text_to_video": {"R@7": 0.5}}}\n')
+    assert len(Page(write_report(run).read_text()).named("svg")) == 1
+    log.write_bytes(b"\xff\x00\n" + log.read_bytes())
+    with pytest.raises(DamageFound, match=r"metrics\.jsonl line 1 is not a record"):
+        write_report(run)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from shared.errors import DamageFound
 from train.runlog import RunLog, read_records
 
 
@@ -25,3 +28,18 @@ def test_other_ranks_say_nothing(tmp_path, capsys):
     log.cut_after(0)
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("line", [b"\xff\x00garbage", b"{", b"[1]", b"{}", b'{"step": "x"}', b"", b"[" * 100_000])
+def test_a_line_that_is_no_record_is_damage_with_its_number(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 2}\n')
+    for read in (lambda: read_records(path), lambda: RunLog(tmp_path, active=True).cut_after(1)):
+        with pytest.raises(DamageFound, match=r"metrics\.jsonl line 2 is not a record of `train fit`: .* move it away"):
+            read()
+
+
+def test_a_separator_that_is_no_line_end_stays_in_its_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "note": "a\u2028b"}\n')
+    assert read_records(path) == [{"step": 1, "note": "a\u2028b"}]
