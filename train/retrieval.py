@@ -135,10 +135,10 @@ def metric_value(metrics: dict[str, Any], name: str) -> float:
 
 
 def is_better(name: str, value: float, best: float | None) -> bool:
-    """Recalls are better when higher, ranks when lower; a tie is no improvement."""
+    """Recalls are better when higher, ranks when lower; of equals the later, which has learned longer."""
     if best is None:
         return True
-    return value > best if ".R@" in name else value < best
+    return value >= best if ".R@" in name else value <= best
 
 
 def _embed_block(model: TwoTower, data: WindowData, window_B: np.ndarray, device: torch.device) -> torch.Tensor:
