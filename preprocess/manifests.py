@@ -23,13 +23,14 @@ from preprocess.captions.tokenise import Tokenizer, TokenizerConfig, TokenRates,
 from preprocess.captions.types import Caption, CaptionTrack
 from preprocess.captions.windows import Alignment, WindowConfig, align
 from shared.captions import KeptCaptions, read_captions
+from shared.checks import check_file
 from shared.config import Config
 from shared.errors import Failure
 from shared.features import StreamReader
 from shared.fingerprint import fingerprint
 from shared.manifest_writer import ManifestSetWriter
 from shared.schema import ManifestInfo, Name
-from shared.store import StoreWriter
+from shared.store import Store, StoreWriter
 
 # Raised whenever the same captions and config give another set, so that sets made before are made again.
 _VERSION = 1
@@ -131,7 +132,7 @@ class _Report:
 
 
 def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
-    """Make the set `name` from what the store holds, and commit it; a set made from the very same is left as it is.
+    """Make the set `name` from what the store holds, and commit it; a whole one of the very same is left as it is.
 
     Raises StoreError for a stream that is not there, DamageFound for captions that cannot be read, and what
     `load_tokenizer` and `read_exclusions` raise.
@@ -142,8 +143,8 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     excluded = read_exclusions(section.split.exclude)
     inputs = _inputs_fingerprint(writer, section, tokenizer, excluded)
     if name in store.root.sets and store.root.sets[name].stream_fingerprint == stream.fingerprint:
-        info = store.manifest_set(name).info
-        if info.report.get("inputs") == inputs:
+        info = _if_whole(store, name)
+        if info is not None and info.report.get("inputs") == inputs:
             return BuiltSet(name, False, info)
     directory = writer.scratch / f"set-{name}"
     shutil.rmtree(directory, ignore_errors=True)
@@ -160,6 +161,15 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     )
     writer.commit_set(info, files)
     return BuiltSet(name, True, info)
+
+
+def _if_whole(store: Store, name: str) -> ManifestInfo | None:
+    """What a set says of itself; None where one of its files is damaged, since making it again mends it."""
+    folder = f"{store.root.sets[name].path}/"
+    files = {file: entry for file, entry in store.root.files.items() if file.startswith(folder)}
+    if any(check_file(store.path / file, entry) for file, entry in files.items()):
+        return None
+    return store.manifest_set(name).info
 
 
 def _inputs_fingerprint(writer: StoreWriter, section: SetConfig, tokenizer: Tokenizer, excluded: frozenset[str]) -> str:

@@ -38,7 +38,9 @@ class FileChecks:
         what = check_file(self._store / name, entry) if entry else "the root does not name it"
         if what:
             state = what if what == MISSING else f"damaged: {what}"
-            raise DamageFound(f"{self._store / name} is {state}; run `verify`, then `repair`")
+            # A set can be made again from what the store keeps.
+            remedy = "`python -m preprocess manifests CONFIG`" if name.startswith("manifests/") else "`repair`"
+            raise DamageFound(f"{self._store / name} is {state}; run `verify`, then {remedy}")
         self._whole.add(name)
 
     def below(self, folder: str) -> FileChecks:

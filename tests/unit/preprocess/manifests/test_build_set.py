@@ -207,3 +207,18 @@ def test_it_says_what_it_made(store: Path) -> None:
         "set default: made, 11 captions, windows: 11 all"
     )
     assert ": unchanged, " in build(store, split=SplitConfig(given=False, fractions={"all": 1.0})).describe()
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "tokens.npy", "windows-train.csv"])
+def test_a_damaged_set_is_made_again(store: Path, file: str) -> None:
+    first = build(store)
+    before = set_bytes(store, first)
+    path = store / first.info.folder / file
+    data = path.read_bytes()
+    path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+    assert [damage.path for damage in verify_store(store)] == [path.relative_to(store).as_posix()]
+    again = build(store)
+    assert again.changed
+    assert set_bytes(store, again) == before
+    assert verify_store(store) == []
+    assert not build(store).changed
