@@ -127,7 +127,9 @@ def make(small_media: Path, store: Path, **settings: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "count", [1, pytest.param(2, marks=pytest.mark.full), 4], ids=lambda count: f"{count} decoders and actors"
+    "count",
+    [*(pytest.param(few, marks=pytest.mark.full) for few in (1, 2)), 4],
+    ids=lambda count: f"{count} decoders and actors",
 )
 def test_the_number_of_workers_changes_nothing(
     small_media: Path, tmp_path: Path, reference: dict[str, bytes], count: int
@@ -139,7 +141,7 @@ def test_the_number_of_workers_changes_nothing(
 
 @pytest.mark.parametrize(
     ("victim", "units", "delay"),
-    [pytest.param(*moment, marks=pytest.mark.full if n >= 3 else ()) for n, moment in enumerate(moments(30))],
+    [pytest.param(*moment, marks=() if n in (1, 2) else pytest.mark.full) for n, moment in enumerate(moments(30))],
 )
 @pytest.mark.timeout(600)
 def test_kills(
@@ -170,6 +172,7 @@ def test_kills(
     assert verify_store(store) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_host_is_lost(small_media: Path, tmp_path: Path, reference: dict[str, bytes]) -> None:
     host = {"num_cpus": 1, "object_store_memory": 128 * 2**20}
