@@ -72,6 +72,9 @@ def decode_events(order: DecodeOrder) -> Iterator[Event]:
         return
     try:
         yield _identify(order.path)
+        if order.path.exists() and not order.path.is_file():
+            yield Failure("missing_file", "decode", f"{order.path.name} is not a regular file")
+            return
         with open_video(order.path, order.samplings, order.options, order.short_side, order.strategies) as video:
             yield Opened(tuple(video.grids))
             yield from video

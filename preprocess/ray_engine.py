@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -240,6 +241,7 @@ class _Cluster:
             "object_store_memory": self._options.object_store_mib * 2**20,
             "include_dashboard": False,
         }  # fmt: skip
+        _check_reachable(self._options.address)
         # Ray's own handler would abort the process on SIGTERM, between its start and the line after `init`.
         os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"
         on_sigterm = signal.getsignal(signal.SIGTERM)
@@ -257,3 +259,17 @@ class _Cluster:
 
     def __exit__(self, *_: object) -> None:
         ray.shutdown()
+
+
+def _check_reachable(address: str | None) -> None:
+    """Ray itself would try for minutes. Addresses without a port, such as `auto`, are left to it."""
+    host, _, port = (address or "").rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.rpartition("//")[2].strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise EnvironmentLacking(
+            f"no Ray cluster at {address!r}: {error}; start one with `ray start --head`, "
+            "or leave `ray.address` out to use this machine"
+        ) from None

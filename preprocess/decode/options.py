@@ -29,4 +29,4 @@ class DecodeOptions(Config):
     max_bytes: int = Field(default=64 * 2**30, gt=0)
     timeout_s: float = Field(default=3600.0, gt=0)
     threads: int = Field(default=1, ge=1, le=64)
-    block_bytes: int = Field(default=8 * 2**20, ge=2**16, le=2**30)
+    block_bytes: int = Field(default=8 * 2**20, gt=0, le=2**30)
