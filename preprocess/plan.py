@@ -95,11 +95,13 @@ def make_plan(
         members = []
         for video in inputs[start : start + size]:
             needed = []
-            for stream in sorted(streams):
-                home = homes.get(stream, {}).get(video.video_id)
-                reason = _why(video, home, source_of, retry)
-                if home and home.failure_reason is None and source_of(video) is None:
-                    absent.append(video.video_id)
+            found = {stream: homes.get(stream, {}).get(video.video_id) for stream in sorted(streams)}
+            # Asked once a video: it may mean reading the whole file.
+            source = source_of(video) if any(found.values()) else None
+            if source is None and any(home and home.failure_reason is None for home in found.values()):
+                absent.append(video.video_id)
+            for stream, home in found.items():
+                reason = _why(home, source, retry)
                 if reason is None:
                     done += 1
                 else:
@@ -109,7 +111,7 @@ def make_plan(
                 members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure))
         if members:
             units.append(Unit(number, _unit_ids(number, members, streams), tuple(members)))
-    return Plan(tuple(units), dict(reasons), done, tuple(dict.fromkeys(absent)))
+    return Plan(tuple(units), dict(reasons), done, tuple(absent))
 
 
 def default_shard_videos(count: int) -> int:
@@ -131,16 +133,13 @@ def _homes_in(index: ShardIndex, shard: str) -> dict[str, Home]:
     return done | {record.id: Home(shard, record.source, record.reason) for record in index.failed}
 
 
-def _why(
-    video: InputVideo, home: Home | None, source_of: Callable[[InputVideo], Source | None], retry: Callable[[str], bool]
-) -> str | None:
+def _why(home: Home | None, source: Source | None, retry: Callable[[str], bool]) -> str | None:
     """Why a video needs rows, or None when what the store has of it stands.
 
     Rows outlive their video: they go only by a new version of it, or by being removed.
     """
     if home is None:
         return "new"
-    source = source_of(video)
     if source is None and home.failure_reason is None:
         return None  # a disk that is not mounted, a root mistyped: what was extracted stays
     if home.source != source:
