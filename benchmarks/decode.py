@@ -115,6 +115,7 @@ def torchcodec(task: Task) -> Iterator[np.ndarray]:
 READERS: dict[str, Callable[[Task], Iterator[np.ndarray]]] = {
     "clipmill auto": ours("auto"),
     "clipmill decord": ours("decord"),
+    "clipmill pyav": ours("pyav"),
     "clipmill ffmpeg": ours("ffmpeg"),
     "ffmpeg pipe": ffmpeg_pipe,
     "decord get_batch": get_batch,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from preprocess.decode.decord_library import DECORDError, decord
+from preprocess.decode.fast import FastFailedError, first_line, needed_frames
 from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.packets import Probe
@@ -22,18 +23,13 @@ from preprocess.decode.video import Frame
 RELATIVE_TIME_ERROR = 2.0**-22
 
 
-class DecordFailedError(Exception):
-    """decord cannot go on, or disagrees with the packets; everything before has been yielded."""
-
-
 class DecordFrames:
-    """Iterate over the frames that `needs` ask for, in order of showing. Raises DecordFailedError.
+    """Iterate over the frames that `needs` ask for, in order of showing. Raises FastFailedError.
 
     size: (width, height) of the frames as shown.
     """
 
     def __init__(self, probe: Probe, needs: Sequence[Needs], size: tuple[int, int], options: DecodeOptions) -> None:
-        self.shown, self.end = len(probe.table.pts_T), probe.info.duration
         self._probe, self._needs = probe, needs
         decord.logging.set_level(decord.logging.QUIET)
         try:
@@ -43,32 +39,29 @@ class DecordFrames:
             self._check_table()
             self._keys = sorted(int(key) for key in self._reader.get_key_indices())
         except (RuntimeError, DECORDError) as error:
-            raise DecordFailedError(_first_line(error)) from error
+            raise FastFailedError(first_line(error)) from error
 
     def _check_table(self) -> None:
         """decord must see the packets that PyAV sees, at the same times after the stream's start."""
         times_T = self._probe.seconds(self._probe.table.pts_T) - self._probe.info.start
         if len(self._reader) != len(times_T):
-            raise DecordFailedError(f"decord counts {len(self._reader)} frames, the packets {len(times_T)}")
+            raise FastFailedError(f"decord counts {len(self._reader)} frames, the packets {len(times_T)}")
         seen_T = np.asarray(self._reader.get_frame_timestamp(range(len(times_T))))[:, 0]
         allowed_T = self._probe.tolerance + np.abs(times_T) * RELATIVE_TIME_ERROR
         if not np.all(np.abs(seen_T - times_T) <= allowed_T):
-            raise DecordFailedError("decord's times differ from those of the packets")
+            raise FastFailedError("decord's times differ from those of the packets")
 
     def __iter__(self) -> Iterator[Frame]:
-        table = self._probe.table
-        times = [*self._probe.seconds(table.pts_T).tolist(), self.end]
+        indices, times = needed_frames(self._probe, self._needs)
         position = 0
         try:
-            for index in range(self.shown):
-                key = index == 0 or bool(table.key_T[index])
-                if index and not any(one.needs(times[index], times[index + 1], key) for one in self._needs):
-                    continue
+            for index, time in zip(indices.tolist(), times, strict=True):
                 self._forward(position, index)
                 position = index + 1
-                yield Frame(index, times[index], key, _three_channels(self._reader.next().asnumpy()))
+                key = index == 0 or bool(self._probe.table.key_T[index])
+                yield Frame(index, time, key, _three_channels(self._reader.next().asnumpy()))
         except (RuntimeError, DECORDError, StopIteration) as error:
-            raise DecordFailedError(f"after frame {position - 1}: {_first_line(error)}") from error
+            raise FastFailedError(f"after frame {position - 1}: {first_line(error)}") from error
 
     def _forward(self, position: int, index: int) -> None:
         """Make frame `index` the next one, crossing every key frame on the way with next()."""
@@ -92,7 +85,3 @@ def _three_channels(frame_HWC: np.ndarray) -> np.ndarray:
         return frame_HWC
     lines_HN = frame_HWC.reshape(height, width * channels)
     return np.ascontiguousarray(lines_HN[:, : width * 3]).reshape(height, width, 3)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from preprocess.decode.decord_backend import DecordFailedError, DecordFrames
+from preprocess.decode.decord_backend import DecordFrames
+from preprocess.decode.fast import FastFailedError
 from preprocess.decode.ffmpeg_backend import FfmpegFrames, SelectionMissedError
 from preprocess.decode.grid import Grid, KeyGrid, NoFrames
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.packets import Probe
+from preprocess.decode.pyav_backend import PyavFrames
 from preprocess.decode.video import Frame, Reason, fail
 
-# Strategies for which decord is at least as fast as an ffmpeg process, as measured by benchmarks/decode.py.
+FAST: dict[str, type[DecordFrames] | type[PyavFrames]] = {"decord": DecordFrames, "pyav": PyavFrames}
+# As measured by benchmarks/decode.py: codecs that PyAV reads faster than decord, and the strategies for which decord is
+# the faster one with the others.
+PYAV_FIRST = frozenset({"h264"})
 DECORD_FIRST = frozenset({"fps", "uniform"})
 
 
@@ -34,10 +39,10 @@ def first_and_end(probe: Probe, strategies: Sequence[str], options: DecodeOption
 
 
 class MediaSource:
-    """Frames of one file for some grids, from decord or ffmpeg; `info` is final once they have ended.
+    """Frames of one file for some grids, from a fast backend or ffmpeg; `info` is final once they have ended.
 
-    decord reads where counting can be trusted and it is the faster one (or asked for); wherever it fails, ffmpeg
-    decodes again from the start and what has been delivered is left out.
+    decord or PyAV reads where the packets can be trusted, whichever is the faster one (or asked for); wherever it
+    fails, ffmpeg decodes again from the start and what has been delivered is left out.
     """
 
     def __init__(
@@ -52,19 +57,16 @@ class MediaSource:
             fail("truncated", f"{probe.path.name}: {probe.cut_off}; get the file again, or set keep_partial")
         self._probe, self._grids, self._size, self._options = probe, list(grids), size, options
         self._delivered = -1
-        against = "the file is cut off" if probe.cut_off else probe.no_decord()
-        wanted = options.backend == "decord" or (options.backend == "auto" and DECORD_FIRST.issuperset(strategies))
-        self._decord = wanted and not against and not self._only_keys()
-        why = against if wanted else ""
-        self.info = replace(probe.info, backend="decord" if self._decord else "ffmpeg", why=why)
+        self._fast, why = self._choose(strategies)
+        self.info = replace(probe.info, backend=self._fast or "ffmpeg", why=why)
 
     def frames(self) -> Generator[Frame]:
         """Raises DecodeFailure at the end where the file is damaged and partial frames are not to be kept."""
-        if self._decord:
+        if self._fast is not None:
             try:
-                yield from self._from_decord()
-            except DecordFailedError as error:
-                tried = "decord+ffmpeg" if self._delivered >= 0 else "ffmpeg"
+                yield from self._from_fast(self._fast)
+            except FastFailedError as error:
+                tried = f"{self._fast}+ffmpeg" if self._delivered >= 0 else "ffmpeg"
                 self.info = replace(self.info, backend=tried, why=str(error))
             else:
                 return
@@ -73,14 +75,27 @@ class MediaSource:
         except SelectionMissedError:
             yield from self._from_ffmpeg(choose=False, key_only=False)
 
+    def _choose(self, strategies: Sequence[str]) -> tuple[str | None, str]:
+        """(the fast backend to begin with, why not the one that was wanted); None for ffmpeg."""
+        probe, asked = self._probe, self._options.backend
+        if asked == "ffmpeg" or self._only_keys():
+            return None, ""
+        against = {"decord": probe.no_decord(), "pyav": probe.no_pyav()}
+        if probe.cut_off:
+            against = dict.fromkeys(against, "the file is cut off")
+        if asked == "auto":
+            decord = probe.info.codec not in PYAV_FIRST and DECORD_FIRST.issuperset(strategies)
+            asked = "decord" if decord and not against["decord"] else "pyav"
+        return (None, against[asked]) if against[asked] else (asked, "")
+
     def _only_keys(self) -> bool:
         """Whether decoding key frames alone, some eight times as fast, delivers every frame that is needed."""
         table = self._probe.table
         keys = bool(self._grids) and all(isinstance(grid, KeyGrid) for grid in self._grids)
         return keys and table.trusted and bool(table.key_T[0])
 
-    def _from_decord(self) -> Generator[Frame]:
-        for frame in DecordFrames(self._probe, self._grids, self._size, self._options):
+    def _from_fast(self, name: str) -> Generator[Frame]:
+        for frame in FAST[name](self._probe, self._grids, self._size, self._options):
             self._delivered = frame.index
             yield frame
 

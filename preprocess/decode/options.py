@@ -12,7 +12,7 @@ from shared.config import Config
 class DecodeOptions(Config):
     """Backend and limits of decoding one video; whatever exceeds a limit fails with `too_large` and is not decoded.
 
-    backend: `auto` chooses for each video (`preprocess/decode/reader.py`), the others are for tests and comparisons.
+    backend: `auto` chooses for each video (see media_source.py), the others are for tests and comparisons.
     keep_partial: keep what decodes of damaged files, with `VideoInfo.partial` set, instead of failing them.
     max_seconds, max_frames, max_pixels (width x height of one frame), max_bytes (of the file): the limits.
     timeout_s: seconds for one video, enforced by whoever runs the decoding in a process that can be killed; the
@@ -21,7 +21,7 @@ class DecodeOptions(Config):
     block_bytes: upper bound of one block of frames; at least one frame is always in it.
     """
 
-    backend: Literal["auto", "decord", "ffmpeg"] = "auto"
+    backend: Literal["auto", "decord", "pyav", "ffmpeg"] = "auto"
     keep_partial: bool = False
     max_seconds: float = Field(default=12 * 3600.0, gt=0)
     max_frames: int = Field(default=2_600_000, gt=0)

@@ -81,19 +81,23 @@ class Probe:
         # Multiplied before divided: a frame of a whole second is then at exactly that second.
         return (pts_T * self.time_base.numerator).astype(np.float64) / self.time_base.denominator - self.zero
 
+    def no_pyav(self) -> str:
+        """Why PyAV cannot be trusted with this file, else empty: it pairs frames with the packets by their times."""
+        if self.table.doubt:
+            return self.table.doubt
+        return "the picture is mirrored or turned by an odd angle" if self.flipped else ""
+
     def no_decord(self) -> str:
         """Why decord cannot be trusted with this file, else empty: it pairs frames with times by counting."""
         table, codec = self.table, self.info.codec
-        if table.doubt:
-            return table.doubt
+        if against := self.no_pyav():
+            return against
         if self.demuxer not in {"mov", "matroska"} or codec not in DECORD_CODECS:
             return f"{codec} in {self.demuxer} is not among the formats that decord counts rightly"
         if table.hidden:
             return f"an edit list hides {table.hidden} frames"
         if self.video_streams > 1:
             return f"{self.video_streams} video streams, and decord chooses by its own rule"
-        if self.flipped:
-            return "the picture is mirrored or turned by an odd angle"
         return ""
 
 

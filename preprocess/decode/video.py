@@ -48,7 +48,7 @@ class VideoInfo:
     duration: end of the video: the last frame's time plus its duration. An estimate until a VideoReader is exhausted.
     frames: frames shown; None while unknown.
     codec, container: names of libavcodec and libavformat (`h264`, `mov`); images are `image`.
-    backend: what decoded it: `decord`, `ffmpeg`, `pillow`, or `decord+ffmpeg` where the second took over.
+    backend: what decoded it: `decord`, `pyav`, `ffmpeg`, `pillow`, or `decord+ffmpeg` where the second took over.
     start: seconds from the container's start to the start of the video stream.
     stream: index of the chosen stream: the first video stream that is not a cover picture.
     rotation: degrees clockwise that the picture is turned for showing.

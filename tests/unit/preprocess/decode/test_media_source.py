@@ -19,7 +19,7 @@ from preprocess.decode import (
     open_video,
     probe,
 )
-from preprocess.decode.decord_backend import DecordFailedError, DecordFrames
+from preprocess.decode.fast import FastFailedError
 
 FRAMES = 30
 SAMPLINGS = [Sampling(fps=3), Sampling(strategy="dense", fps=10, frames=4)]
@@ -29,10 +29,13 @@ SAMPLINGS = [Sampling(fps=3), Sampling(strategy="dense", fps=10, frames=4)]
 def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """3 seconds, 10 frames a second, a key frame each second, B-frames."""
     path = tmp_path_factory.mktemp("decode") / "video.mp4"
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=96x64:r=10:d=3"]
-    command += ["-c:v", "libx264", "-g", "10", "-bf", "2", "-pix_fmt", "yuv420p", str(path)]
-    subprocess.run(command, check=True)
+    source = ["-f", "lavfi", "-i", "testsrc2=s=96x64:r=10:d=3"]
+    encode([*source, "-c:v", "libx264", "-g", "10", "-bf", "2", "-pix_fmt", "yuv420p"], path)
     return path
+
+
+def encode(arguments: list[str], path: Path) -> None:
+    subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *arguments, str(path)], check=True)
 
 
 def rows_of(path: Path, samplings: list[Sampling], **options: object):
@@ -50,21 +53,22 @@ def assert_same(rows, others) -> None:
         assert np.abs(one.frames_THWC.astype(int) - other.frames_THWC).mean() < 1
 
 
-def test_ffmpeg_goes_on_where_decord_fails(video, monkeypatch):
+@pytest.mark.parametrize("backend", ["decord", "pyav"])
+def test_ffmpeg_goes_on_where_a_fast_backend_fails(video, monkeypatch, backend):
     _, whole = rows_of(video, SAMPLINGS, backend="ffmpeg")
 
-    class Failing(DecordFrames):
+    class Failing(media_source.FAST[backend]):
         def __iter__(self):
             for frame in super().__iter__():
                 if frame.index > 12:
-                    raise DecordFailedError("planted")
+                    raise FastFailedError("planted")
                 yield frame
 
-    monkeypatch.setattr(media_source, "DecordFrames", Failing)
-    info, rows = rows_of(video, SAMPLINGS, backend="decord")
-    assert (info.backend, info.why, info.frames) == ("decord+ffmpeg", "planted", FRAMES)
+    monkeypatch.setitem(media_source.FAST, backend, Failing)
+    info, rows = rows_of(video, SAMPLINGS, backend=backend)
+    assert (info.backend, info.why, info.frames) == (f"{backend}+ffmpeg", "planted", FRAMES)
     assert_same(rows, whole)
-    with open_video(video, [Sampling(fps=10)], DecodeOptions(backend="decord", block_bytes=1)) as reader:
+    with open_video(video, [Sampling(fps=10)], DecodeOptions(backend=backend, block_bytes=1)) as reader:
         assert [int(block.index_T[0]) for block in reader] == list(range(FRAMES))
 
 
@@ -115,19 +119,23 @@ def test_one_pass_is_enough_and_lets_few_frames_through(video, sampling, monkeyp
 
 def test_uniform_without_a_trusted_table_learns_the_end_first(video, tmp_path):
     avi = tmp_path / "video.avi"
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", str(video), "-c", "copy", str(avi)]
-    subprocess.run(command, check=True)
+    encode(["-i", str(video), "-c", "copy"], avi)
     sampling = [Sampling(strategy="uniform", frames=6)]
     info, rows = rows_of(avi, sampling)
     assert info.duration == pytest.approx(3.0)
     assert [clip.index_T[0] for _, clip in rows] == [2, 7, 12, 17, 22, 27]
 
 
-def test_decord_first_only_where_every_sampling_prefers_it(video):
-    assert rows_of(video, [Sampling(fps=1)])[0].backend == "decord"
-    assert rows_of(video, [Sampling(strategy="dense", fps=10, frames=4)])[0].backend == "ffmpeg"
-    assert rows_of(video, SAMPLINGS)[0].backend == "ffmpeg"
+def test_the_backend_is_chosen_by_codec_and_sampling(video, tmp_path):
+    dense = Sampling(strategy="dense", fps=10, frames=4)
+    assert rows_of(video, [Sampling(fps=1)])[0].backend == "pyav"
+    assert rows_of(video, SAMPLINGS)[0].backend == "pyav"
     assert rows_of(video, [Sampling(strategy="keyframes")], backend="decord")[0].backend == "ffmpeg"
+    hevc = tmp_path / "hevc.mp4"
+    encode(["-i", str(video), "-c:v", "libx265", "-x265-params", "log-level=error"], hevc)
+    assert rows_of(hevc, [Sampling(fps=1)])[0].backend == "decord"
+    assert rows_of(hevc, [dense])[0].backend == "pyav"
+    assert rows_of(hevc, [Sampling(fps=1), dense])[0].backend == "pyav"
 
 
 def test_running_over_the_processor_time_is_a_timeout(video, monkeypatch):
