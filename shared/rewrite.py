@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from shared.features import StreamReader
+from shared.features import StreamReader, read_shard_index
 from shared.fingerprint import fingerprint
-from shared.schema import FileEntry, ShardRef, StreamEntry
+from shared.schema import FileEntry, ShardRef, StreamEntry, stream_folder
 from shared.shard_writer import FinishedShard, ShardWriter
 
 _COPY_ROWS = 4096
@@ -27,18 +27,36 @@ def shard_without(
 
     files: what the root says. Raises DamageFound: a changed bit must not be given a new checksum.
     """
-    reader = StreamReader(store, stream, entry.model_copy(update={"shards": (ref,)}), files)
-    kept = [number for number, video_id in enumerate(reader.video_ids) if video_id not in dropped]
-    failed = [record for record in reader.failure_records if record.id not in dropped]
-    if not kept and not failed:
+    folder = stream_folder(entry.kind, stream)
+    index = read_shard_index(store / folder, ref.name, files.get(f"{folder}/{ref.name}.json"))
+    if {video.id for video in index.videos} | {record.id for record in index.failed} <= dropped:
         return None
     unit = fingerprint([ref.unit, sorted(dropped)])
     with ShardWriter(scratch, stream, entry, unit, int(ref.name.partition("-")[0])) as writer:
-        for number in sorted(kept, key=lambda number: reader.record(number).first_row):
-            _copy_video(reader, number, writer)
-        for record in failed:
-            writer.keep_failure(record)
+        copy_videos(store, stream, entry, ref, files, writer, dropped)
         return writer.finish()
+
+
+def copy_videos(
+    store: Path,
+    stream: str,
+    entry: StreamEntry,
+    ref: ShardRef,
+    files: Mapping[str, FileEntry],
+    writer: ShardWriter,
+    dropped: AbstractSet[str] = frozenset(),
+) -> None:
+    """Append what a shard holds to another one that is being written, but for the videos `dropped`.
+
+    In the order of the rows. Raises DamageFound: what is copied is checked before.
+    """
+    reader = StreamReader(store, stream, entry.model_copy(update={"shards": (ref,)}), files)
+    kept = [number for number, video_id in enumerate(reader.video_ids) if video_id not in dropped]
+    for number in sorted(kept, key=lambda number: reader.record(number).first_row):
+        _copy_video(reader, number, writer)
+    for record in reader.failure_records:
+        if record.id not in dropped:
+            writer.keep_failure(record)
 
 
 def _copy_video(reader: StreamReader, number: int, writer: ShardWriter) -> None:

@@ -135,14 +135,7 @@ class StoreWriter:
 
     def commit_set(self, info: ManifestInfo, files: Sequence[FinishedFile]) -> None:
         """Add or replace a manifest set."""
-        entry = SetEntry(
-            path=info.folder,
-            fingerprint=info.fingerprint,
-            stream=info.stream,
-            stream_fingerprint=info.stream_fingerprint,
-            splits=info.splits,
-        )
-        self.commit(files, sets=self.root.sets | {info.name: entry})
+        self.commit(files, sets=self.root.sets | {info.name: set_entry(info)})
 
     def remove_leftovers(self) -> list[str]:
         """Delete what a killed run left: its scratch files, and files it had moved before the root named them."""
@@ -205,6 +198,17 @@ def open_writer(path: Path | str) -> Iterator[StoreWriter]:
         writer.remove_scratch()
         yield writer
         writer.remove_scratch()
+
+
+def set_entry(info: ManifestInfo) -> SetEntry:
+    """What the root says of a manifest set."""
+    return SetEntry(
+        path=info.folder,
+        fingerprint=info.fingerprint,
+        stream=info.stream,
+        stream_fingerprint=info.stream_fingerprint,
+        splits=info.splits,
+    )
 
 
 def refuse_inside_store(path: Path, what: str) -> None:
