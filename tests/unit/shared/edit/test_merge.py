@@ -83,7 +83,7 @@ def test_rows_are_preferred_to_a_failure(editing, tmp_path):
 
 def test_conflicts_are_listed_and_nothing_is_made(editing, built, tmp_path):
     another = editing.build(tmp_path / "another", ["a", "new", "g"], source="cd")
-    with pytest.raises(StoreError, match="'a': another media file in .*another") as caught:
+    with pytest.raises(StoreError, match=r"'a': another media file in .*another") as caught:
         merge_stores(tmp_path / "new", [built, another])
     assert "'g'" in str(caught.value)
     assert "'new'" not in str(caught.value)
@@ -104,7 +104,7 @@ def test_a_takedown_in_one_of_them_is_a_conflict(built, store, tmp_path):
     with open_writer(store) as writer:
         remove_videos(writer, ["ccc"])
     for order in ([built, store], [store, built]):
-        with pytest.raises(StoreError, match="'ccc': removed from .* but not from"):
+        with pytest.raises(StoreError, match=r"'ccc': removed from .* but not from"):
             merge_stores(tmp_path / "new", order)
     with open_writer(shutil.copytree(built, tmp_path / "same")) as writer:
         remove_videos(writer, ["ccc"])
@@ -117,7 +117,7 @@ def test_other_streams_are_refused_by_name(editing, built, store, tmp_path):
         streams = {name: entry for name, entry in writer.root.streams.items() if name != "wide"}
         streams["default"] = editing.entry("default", fingerprint="12")
         writer.commit([], streams=streams)
-    with pytest.raises(StoreError, match="fingerprint 0007 in .*, 12 in") as caught:
+    with pytest.raises(StoreError, match=r"fingerprint 0007 in .*, 12 in") as caught:
         merge_stores(tmp_path / "new", [built, store])
     assert f"{store} has no stream 'wide'" in str(caught.value)
     assert "thumbs" not in str(caught.value)
