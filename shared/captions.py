@@ -82,7 +82,7 @@ def read_caption_shard(store: Path, name: str, expected: FileEntry | None = None
     try:
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
             for record, line in zip(index.videos, lines, strict=True):
-                yield _unpack(record, json.loads(line))
+                yield unpack_line(record, json.loads(line))
     except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
         raise DamageFound(f"{path} cannot be read: {error}; run `verify`, then `repair`") from None
 
@@ -132,13 +132,19 @@ def _pack_track(track: KeptTrack) -> dict[str, str]:
         return {"name": track.name, "base64": base64.b64encode(track.data).decode()}
 
 
-def _unpack(record: InputRecord, line: dict[str, object]) -> KeptCaptions:
+def unpack_line(record: InputRecord, line: dict[str, object]) -> KeptCaptions:
+    """A line of the text file as its index describes it. Raises ValueError, KeyError, TypeError where it does not."""
     if line["id"] != record.id or not isinstance(line["tracks"], list):
         raise ValueError(f"line of {line['id']!r} where the index says {record.id!r}")
-    tracks = tuple(KeptTrack(t["name"], _track_bytes(t)) for t in line["tracks"])
+    tracks = unpack_tracks(line["tracks"])
     if _track_records(tracks) != record.tracks:
         raise ValueError(f"the tracks of {record.id!r} are not those that the index describes")
     return KeptCaptions(record.id, record.split, record.attributes, tracks, record.failure)
+
+
+def unpack_tracks(tracks: list[dict[str, str]]) -> tuple[KeptTrack, ...]:
+    """The caption files of a line. Raises ValueError, KeyError, TypeError for what is none."""
+    return tuple(KeptTrack(track["name"], _track_bytes(track)) for track in tracks)
 
 
 def _track_bytes(track: dict[str, str]) -> bytes:

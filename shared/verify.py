@@ -41,10 +41,10 @@ def verify_store(path: Path, progress: Callable[[str], None] = lambda _: None) -
         store = open_store(path)
     except DamageFound as error:
         # Without a root nothing can be checked against it; what it would have said of the rest is unknown.
-        return [Damage(ROOT, str(error)), *_damaged_runs(path)]
+        return [Damage(ROOT, str(error)), *damaged_runs(path)]
     found = [*_damaged_files(store, progress), *_orphans(store)]
     found += _disagreements(store, {damage.path for damage in found}, progress)
-    return [*found, *_damaged_runs(path)]
+    return [*found, *damaged_runs(path)]
 
 
 def _damaged_files(store: Store, progress: Callable[[str], None]) -> Iterator[Damage]:
@@ -233,7 +233,7 @@ def _window_disagreements(manifest: ManifestSet, stream: StreamReader, folder: s
             yield Damage(f"{folder}/windows-{split}.csv", "a window has a caption that the set does not have")
 
 
-def _damaged_runs(store: Path) -> list[Damage]:
+def damaged_runs(store: Path) -> list[Damage]:
     """Run records are outside the store's identity, but each carries its own digest."""
     return [
         Damage(path.relative_to(store).as_posix(), "run record does not match its own digest")

@@ -13,6 +13,8 @@ from shared.store import Store
 
 # The reason of a caption record that stands for a takedown: nothing of the video is left, and no run extracts it again.
 REMOVED = "removed"
+# The reason of a video whose rows, or captions, `repair` had to drop: the next run makes them again.
+DAMAGED = "damaged"
 _SHOWN = 10
 
 
