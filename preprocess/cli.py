@@ -21,7 +21,6 @@ from shared.verify import verify_store
 
 if TYPE_CHECKING:
     from preprocess.config import PreprocessConfig
-    from preprocess.extraction import Progress
     from preprocess.run import RunResult
 
 app = typer.Typer(
@@ -60,9 +59,12 @@ def run_command(
 
     Example: python -m preprocess run configs/preprocess/corpus.yaml store=/data/store
     """
+    from preprocess.display import shown_progress
     from preprocess.run import run
 
-    result = run(_load(config, overrides), _progress(), limit, retry_failed)
+    loaded = _load(config, overrides)
+    with shown_progress(err) as progress:
+        result = run(loaded, progress, limit, retry_failed)
     _summary(result)
 
 
@@ -131,15 +133,6 @@ def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
     return load_config(config, PreprocessConfig, overrides or ())
 
 
-def _progress() -> Progress:
-    from preprocess.extraction import Progress
-
-    def units(done: int, total: int, rows: int) -> None:
-        err.print(f"{done} of {total} videos, {rows} rows")
-
-    return Progress(note=lambda text: err.print(escape(text)), units=units)
-
-
 def _summary(result: RunResult) -> None:
     """Say where every input stands; failures of inputs end the process with 1."""
     failed = {video_id for video_id, _, _ in result.failures}
@@ -153,6 +146,8 @@ def _summary(result: RunResult) -> None:
         out.print(table)
     for made in result.sets:
         out.print(escape(made.describe()))
+    if result.advice:
+        out.print(result.advice)
     state = "nothing to do" if result.did_nothing else f"{result.extracted} extracted in this run"
     out.print(f"{result.inputs} inputs: {result.inputs - len(failed)} done, {len(failed)} failed; {state}")
     if failed:

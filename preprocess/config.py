@@ -21,6 +21,8 @@ class RayOptions(Config):
     actors: extraction workers (default: one a GPU, else one a CPU). A worker reserves a GPU and no CPU: CPUs are for
     decode tasks, which could starve otherwise. decode_cpus: what each of these reserves.
     videos_ahead: videos that each worker has decoding before it needs them. object_store_mib: frames in flight, in MiB.
+    scratch: a folder on every host's own disk, where shards grow before they are copied to the store's disk (default:
+    they grow there).
     """
 
     address: str | None = None
@@ -29,6 +31,7 @@ class RayOptions(Config):
     decode_cpus: PositiveFloat = 1
     videos_ahead: NonNegativeInt = 1
     object_store_mib: Annotated[int, Field(ge=128)] = 1024
+    scratch: Path | None = None
 
 
 def _default_streams() -> dict[str, ExtractorSection]:

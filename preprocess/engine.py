@@ -6,7 +6,7 @@ on a deadline, so a decoder that hangs hangs the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,11 +52,11 @@ def decode_order(video: UnitVideo, jobs: dict[str, StreamJob], options: DecodeOp
     )
 
 
-def run_units_here(work: Work, units: Sequence[Unit]) -> Iterator[FinishedUnit]:
+def run_units_here(work: Work, units: Sequence[Unit]) -> Generator[FinishedUnit]:
     """Do the units in order in this process."""
     jobs = build_jobs(work)
     for unit in units:
-        yield extract_unit(unit, jobs, _feed_here(work, jobs), work.scratch)
+        yield extract_unit(unit, jobs, _feed_here(work, jobs), work.scratch / "here")
 
 
 def _feed_here(work: Work, jobs: dict[str, StreamJob]) -> Feed:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 
-from preprocess.config import PreprocessConfig
+from preprocess.config import PreprocessConfig, RayOptions
 from preprocess.engine import Work, run_units_here
 from preprocess.extract import with_smaller_batch
 from preprocess.extract.runtime import ComputeOutOfMemory
@@ -15,6 +16,7 @@ from preprocess.record import RunRecord
 from preprocess.shard import FinishedUnit
 from preprocess.sources import SourceCache
 from preprocess.streams import Change, StreamBook, Wanted, wanted_stream
+from preprocess.watch import Figures, Watch
 from shared.errors import RequestError
 from shared.schema import Source
 from shared.store import StoreWriter
@@ -24,10 +26,10 @@ RETRY_ALL = "all"
 
 @dataclass(frozen=True)
 class Progress:
-    """What the caller is told while a run goes on. Every function may be called many times."""
+    """What the caller is told while a run goes on. Every function may be called many times, `units` from a thread."""
 
     note: Callable[[str], None]
-    units: Callable[[int, int, int], None]  # videos done, videos in all, rows so far
+    units: Callable[[Figures], None]
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Extraction:
     sources: SourceCache
     record: RunRecord
     progress: Progress
+    _tried: set[tuple[str, str]] = field(default_factory=set)  # (stream, video) that this run has done
 
     def run(self, wanted: dict[str, Wanted], retry: str | None) -> dict[str, Wanted]:
         """Extract what the streams lack, and return them as they were made: perhaps with smaller batches.
@@ -48,7 +51,12 @@ class Extraction:
         retry: also what has failed before for this reason, or `RETRY_ALL`.
         Raises RequestError for a reason that no failure has, and what the engine raises.
         """
-        again = self._retry(wanted, retry)
+        wants_retry = self._retry(wanted, retry)
+
+        def again(stream: str, video_id: str, reason: str) -> bool:
+            # Planned again after running out of memory, what has failed in this run has had its second try.
+            return wants_retry(reason) and (stream, video_id) not in self._tried
+
         while True:
             entries = {name: stream.entry for name, stream in wanted.items()}
             book = StreamBook(self.writer, entries, [video.video_id for video in self.inputs])
@@ -72,27 +80,39 @@ class Extraction:
     def _extract(self, wanted: dict[str, Wanted], plan: Plan, book: StreamBook) -> None:
         sections = {name: stream.section for name, stream in wanted.items()}
         work = Work(sections, book.entries, self.config.decode, self.writer.scratch.resolve(), self.device)
+        if not plan.units:
+            return
         total = sum(len(unit.videos) for unit in plan.units)
-        done = rows = 0
-        for finished in self._engine(work, plan.units):
-            book.commit(finished)
-            for path, started in finished.found:
-                if started.source is not None and started.mtime_ns is not None:
-                    self.sources.remember(path, started.source, started.mtime_ns)
-            done += len(finished.unit.videos)
-            rows += finished.rows
-            self.record.extracted += len(finished.unit.videos)
-            self.progress.units(done, total, rows)
+        with Watch(total, work.scratch, self.progress.units) as watch, closing(self._engine(work, plan.units)) as done:
+            try:
+                for finished in done:
+                    book.commit(finished)
+                    self._remember(finished)
+                    watch.committed(finished)
+            finally:
+                self.record.wall_s += watch.figures().wall_s
 
-    def _engine(self, work: Work, units: Sequence[Unit]) -> Iterator[FinishedUnit]:
-        if not units:
-            return iter(())
+    def _remember(self, finished: FinishedUnit) -> None:
+        for path, started in finished.found:
+            if started.source is not None and started.mtime_ns is not None:
+                self.sources.remember(path, started.source, started.mtime_ns)
+        self._tried.update((name, video.video_id) for video in finished.unit.videos for name in video.streams)
+        self.record.extracted += len(finished.unit.videos)
+        self.record.spent += finished.spent
+
+    def _engine(self, work: Work, units: Sequence[Unit]) -> Generator[FinishedUnit]:
         if self.config.engine == "here":
             return run_units_here(work, units)
         # Only here: importing Ray takes a second, and most commands need none of it.
         from preprocess.ray_engine import run_units
 
-        return run_units(work, units, self.config.ray)
+        return run_units(work, units, self._ray)
+
+    @property
+    def _ray(self) -> RayOptions:
+        """Workers have other working directories than the driver."""
+        scratch = self.config.ray.scratch
+        return self.config.ray.model_copy(update={"scratch": scratch and scratch.expanduser().absolute()})
 
     def _smaller(self, stream: Wanted, signal: ComputeOutOfMemory) -> Wanted:
         """The stream with half the batch; rows of two sizes may differ, so all of it is made with the smaller one."""

@@ -5,9 +5,10 @@ Runs in a decode task (or in the caller's own process): it knows nothing of who 
 
 from __future__ import annotations
 
+import resource
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from preprocess.decode import DecodeFailure, DecodeOptions, FrameBlock, Sampling, VideoInfo, open_video
@@ -39,9 +40,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Ended:
-    """All frames have been sent."""
+    """All frames have been sent. `cpu_s`: CPU seconds that decoding took, helper processes included."""
 
     info: VideoInfo
+    cpu_s: float = 0.0
 
 
 Event = Begun | Started | Opened | FrameBlock | Ended | Failure
@@ -65,6 +67,19 @@ class DecodeOrder:
 
 def decode_events(order: DecodeOrder) -> Iterator[Event]:
     """The events of one file, in order. A bad file ends in a Failure, never in an exception."""
+    events = _events(order)
+    cpu_s = 0.0
+    while True:
+        # Only our own part: the consumer may run in this process between two events.
+        before = _cpu_seconds()
+        event = next(events, None)
+        cpu_s += _cpu_seconds() - before
+        if event is None:
+            return
+        yield replace(event, cpu_s=cpu_s) if isinstance(event, Ended) else event
+
+
+def _events(order: DecodeOrder) -> Iterator[Event]:
     yield Begun()
     if order.failure is not None:
         yield Started(None)
@@ -81,6 +96,12 @@ def decode_events(order: DecodeOrder) -> Iterator[Event]:
             yield Ended(video.info)
     except DecodeFailure as error:
         yield error.failure
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of the helpers that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def _identify(path: Path) -> Started:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from preprocess.inputs import InputVideo
@@ -78,13 +79,14 @@ def make_plan(
     source_of: Callable[[InputVideo], Source | None],
     *,
     shard_videos: int | None = None,
-    retry: Callable[[str], bool] = lambda _: False,
+    retry: Callable[[str, str, str], bool] = lambda *_: False,
 ) -> Plan:
     """Cut the work into units.
 
     streams: the streams wanted, by name. homes: for each, where its videos stand now under the same fingerprint.
     source_of: today's identity of a media file, None when there is none; asked only for videos that have a home.
-    shard_videos: videos of a chunk (default: `default_shard_videos`). retry: whether to try failures of a reason again.
+    shard_videos: videos of a chunk (default: `default_shard_videos`). retry: whether to try a failure again, by stream,
+    video id and reason.
     """
     size = shard_videos or default_shard_videos(len(inputs))
     reasons: Counter[str] = Counter()
@@ -101,7 +103,7 @@ def make_plan(
             if source is None and any(home and home.failure_reason is None for home in found.values()):
                 absent.append(video.video_id)
             for stream, home in found.items():
-                reason = _why(home, source, retry)
+                reason = _why(home, source, partial(retry, stream, video.video_id))
                 if reason is None:
                     done += 1
                 else:

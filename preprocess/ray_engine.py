@@ -16,7 +16,8 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -28,12 +29,14 @@ from ray.exceptions import (
     RayTaskError,
     WorkerCrashedError,
 )
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from preprocess.config import RayOptions
 from preprocess.engine import Work, build_jobs, decode_order
 from preprocess.extract.runtime import ComputeOutOfMemory
 from preprocess.feed import Ended, Event, decode_events
 from preprocess.plan import Unit, UnitVideo
+from preprocess.scratch import local_folder, sweep
 from preprocess.shard import FinishedUnit, StreamJob, extract_unit
 from shared.errors import ClipmillError, EnvironmentLacking, Failure, RunFailed
 
@@ -43,6 +46,7 @@ log = logging.getLogger("clipmill")
 _LOST = (WorkerCrashedError, RayActorError, NodeDiedError, ObjectLostError, LocalRayletDiedError)
 _START_TRIES = 2  # a decoder process that dies is started once more: another process may have been killed by mistake
 _UNIT_TRIES = 3
+_SWEEP_S = 30.0  # for workers that were killed to be gone, so that what they were writing can be deleted
 
 
 class Extraction:
@@ -59,7 +63,10 @@ class Extraction:
         self._jobs = build_jobs(self._work)
 
     def extract(self, unit: Unit) -> FinishedUnit:
-        return extract_unit(unit, self._jobs, self._feed, self._scratch)
+        if self._options.scratch is None:
+            return extract_unit(unit, self._jobs, self._feed, self._scratch)
+        with local_folder(self._options.scratch, self._work.scratch) as local:
+            return extract_unit(unit, self._jobs, self._feed, self._scratch, local)
 
     def _feed(self, videos: Sequence[UnitVideo]) -> Iterator[tuple[UnitVideo, Iterator[Event]]]:
         ahead: deque[_Decoding] = deque()
@@ -74,6 +81,7 @@ class Extraction:
 # The events of one file, from a process of its own that can be killed. Retries are ours: Ray's would repeat events.
 _DECODE_TASK: Any = ray.remote(max_retries=0)(decode_events)
 _EXTRACT_ACTOR: Any = ray.remote(max_restarts=0)(Extraction)
+_SWEEP_TASK: Any = ray.remote(max_retries=0, num_cpus=0)(sweep)
 
 
 class _Decoding:
@@ -135,7 +143,7 @@ def _next_event(stream: Any) -> Event:
     return event
 
 
-def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[FinishedUnit]:
+def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Generator[FinishedUnit]:
     """Do the units on a Ray cluster (a local one unless `options.address` names another) and yield each when done.
 
     Raises EnvironmentLacking where no cluster can be reached, RunFailed for a unit that keeps dying, and whatever
@@ -153,9 +161,27 @@ def _run(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[Fin
             f"the Ray cluster has no {work.device} to extract on; set `device: cpu`, or add a host"
         )
     pool = _Pool(work, units, options)
-    for _ in range(min(len(units), options.actors or devices)):
-        pool.start_actor()
-    yield from pool.results()
+    try:
+        for _ in range(min(len(units), options.actors or devices)):
+            pool.start_actor()
+        yield from pool.results()
+    finally:
+        if options.scratch is not None:
+            pool.kill()
+            _sweep_hosts(options.scratch, work.scratch)
+
+
+def _sweep_hosts(scratch: Path, store: Path) -> None:
+    """Delete what this run's workers, killed or lost, left on the disks of hosts that are still there."""
+    sweeps = [
+        _SWEEP_TASK.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+            scratch, store, _SWEEP_S
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    # A host that cannot do it now is swept by the next run's workers there.
+    ray.wait(sweeps, num_returns=len(sweeps), timeout=2 * _SWEEP_S)
 
 
 class _Pool:
@@ -177,6 +203,11 @@ class _Pool:
         needs = {"num_gpus": 1} if self._work.device == "cuda" else {"scheduling_strategy": "SPREAD"}
         actor = _EXTRACT_ACTOR.options(num_cpus=0, **needs).remote(self._work, self._options)
         self._starting[actor.prepare.remote()] = actor
+
+    def kill(self) -> None:
+        """End every worker, whatever it is doing."""
+        for actor in [*self._starting.values(), *(actor for actor, _, _ in self._running.values()), *self._idle]:
+            ray.kill(actor)
 
     def results(self) -> Iterator[FinishedUnit]:
         """Finished units in whatever order; ends when all are."""

@@ -15,11 +15,12 @@ from preprocess.extraction import Extraction, Progress
 from preprocess.inputs import InputVideo, read_inputs
 from preprocess.keep import KeepResult, keep_captions
 from preprocess.manifests import BuiltSet, build_set
+from preprocess.meter import Setting, Spent
 from preprocess.record import RunRecord, sizes_that_fit
 from preprocess.sources import SourceCache
 from preprocess.streams import wanted_streams
 from shared.errors import Failure, RequestError
-from shared.store import StoreWriter, open_store, open_writer
+from shared.store import StoreWriter, open_store, open_writer, refuse_inside_store
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class RunResult:
     """What a run did, and where every input stands after it.
 
     failures: (video id, stream or "captions", Failure) of every input that lacks something.
+    spent, wall_s: what extraction took; advice: its slowest stage and what helps, one line, empty without extraction.
     """
 
     inputs: int
@@ -34,6 +36,9 @@ class RunResult:
     keep: KeepResult
     sets: tuple[BuiltSet, ...]
     failures: tuple[tuple[str, str, Failure], ...]
+    spent: Spent
+    wall_s: float
+    advice: str
 
     @property
     def did_nothing(self) -> bool:
@@ -56,13 +61,19 @@ def run(
         for path in writer.remove_leftovers():
             progress.note(f"removed {path}, left by a run that was stopped")
         kept = keep_captions(writer, inputs)
-        record = RunRecord(writer.path, retry_failed)
+        if config.ray.scratch is not None:
+            refuse_inside_store(config.ray.scratch.expanduser(), "shards in progress (ray.scratch=PATH)")
+        record = RunRecord(writer.path, retry_failed, _setting(config, device))
         extraction = Extraction(config, device, inputs, writer, sources, record, progress)
-        made = extraction.run(wanted, retry_failed)
+        with record.kept_if_stopped():
+            made = extraction.run(wanted, retry_failed)
         sets = tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
-        result = RunResult(len(inputs), record.extracted, kept, sets, _failures(writer, config, inputs))
+        failed = _failures(writer, config, inputs)
+        result = RunResult(
+            len(inputs), record.extracted, kept, sets, failed, record.spent, record.wall_s, record.advice
+        )
         if not result.did_nothing:
-            failures = [failure for _, _, failure in result.failures]
+            failures = [failure for _, _, failure in failed]
             record.end(len(inputs), failures, {name: stream.spec for name, stream in made.items()})
     return result
 
@@ -96,6 +107,11 @@ def make_sets(config: PreprocessConfig) -> tuple[BuiltSet, ...]:
     with open_writer(config.store) as writer:
         writer.remove_leftovers()
         return tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
+
+
+def _setting(config: PreprocessConfig, device: str) -> Setting:
+    cpus = config.ray.cpus if config.ray.address is None else None
+    return Setting(config.engine, device, cpus, config.ray.scratch is not None)
 
 
 def _device(config: PreprocessConfig) -> str:

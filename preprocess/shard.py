@@ -6,6 +6,7 @@ written. Nothing here knows how many workers there are, and nothing that it writ
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,10 @@ from preprocess.decode.grid import Grid, KeyGrid
 from preprocess.extract.base import Extractor
 from preprocess.extract.batcher import FixedBatcher
 from preprocess.feed import Ended, Event, Opened, Started
+from preprocess.in_progress import GrowingShard, NoteWriter
+from preprocess.meter import Spent, Stopwatch
 from preprocess.plan import Unit, UnitVideo
+from preprocess.scratch import bring_home
 from shared.errors import Failure
 from shared.schema import Source, StreamEntry
 from shared.shard_writer import BadRowsError, FinishedShard, ShardWriter
@@ -43,28 +47,55 @@ class FinishedUnit:
     unit: Unit
     shards: tuple[FinishedShard, ...]
     found: tuple[tuple[Path, Started], ...]
-    rows: int
+    spent: Spent
 
 
-def extract_unit(unit: Unit, jobs: dict[str, StreamJob], feed: Feed, scratch: Path) -> FinishedUnit:
-    """Do a unit's work. Raises what the feed and the file system raise; leaves nothing in the store."""
+def extract_unit(
+    unit: Unit, jobs: dict[str, StreamJob], feed: Feed, scratch: Path, local: Path | None = None
+) -> FinishedUnit:
+    """Do a unit's work. Raises what the feed and the file system raise; leaves nothing in the store.
+
+    scratch: the worker's own folder in the store's scratch, where the finished shards lie in the end. local: where they
+    grow instead, a folder on this host's own disk.
+    """
+    watch = Stopwatch()
+    note = NoteWriter(scratch, unit)
     found = []
+    done = Spent()
     with ExitStack() as open_files:
         streams = {}
         for name in unit.streams:
-            writer = ShardWriter(scratch, name, jobs[name].entry, unit.ids[name], unit.number)
-            streams[name] = StreamShard(name, jobs[name].extractor, open_files.enter_context(writer))
+            writer = ShardWriter(local or scratch, name, jobs[name].entry, unit.ids[name], unit.number)
+            streams[name] = StreamShard(name, jobs[name], open_files.enter_context(writer), watch)
+        growing = list(streams.values())
+        note.write(done, {stream.name: stream.growing for stream in growing})
         for video, events in feed(unit.videos):
-            started = _run_video(video, events, [streams[name] for name in video.streams])
+            started, spent = _run_video(video, events, [streams[name] for name in video.streams], watch)
+            done += spent
             if started is not None:
                 found.append((video.path, started))
-        shards = tuple(stream.finish() for stream in streams.values())
-    return FinishedUnit(unit, shards, tuple(found), sum(shard.ref.rows for shard in shards))
+            if note.is_due:
+                note.write(_with_times(done, watch, growing), {stream.name: stream.growing for stream in growing})
+        shards = tuple(stream.finish() for stream in growing)
+        if local is not None:
+            with watch.during("writing"):
+                shards = bring_home(shards, scratch)
+    spent = _with_times(done, watch, growing)
+    note.write(spent, {})
+    return FinishedUnit(unit, shards, tuple(found), spent)
 
 
-def _run_video(video: UnitVideo, events: Iterator[Event], streams: Sequence[StreamShard]) -> Started | None:
+def _with_times(done: Spent, watch: Stopwatch, streams: Sequence[StreamShard]) -> Spent:
+    return done + watch.spent() + Spent(rows=sum(stream.rows for stream in streams))
+
+
+def _run_video(
+    video: UnitVideo, events: Iterator[Event], streams: Sequence[StreamShard], watch: Stopwatch
+) -> tuple[Started | None, Spent]:
+    """Its last start, and what of it counts: itself, its length, its decoder's time."""
     started: Started | None = None
-    for event in events:
+    spent = Spent(videos=1)
+    while (event := _next(events, watch)) is not None:
         if isinstance(event, Started):
             # A second start is a decoder that died and was started again: what it had sent is taken back.
             started = event
@@ -79,10 +110,16 @@ def _run_video(video: UnitVideo, events: Iterator[Event], streams: Sequence[Stre
         elif isinstance(event, Ended):
             for stream in streams:
                 stream.end(event.info)
+            spent = Spent(videos=1, video_s=event.info.duration, decode_cpu_s=event.cpu_s)
         elif isinstance(event, Failure):
             for stream in streams:
                 stream.fail(video.video_id, event)
-    return started
+    return started, spent
+
+
+def _next(events: Iterator[Event], watch: Stopwatch) -> Event | None:
+    with watch.during("waiting"):
+        return next(events, None)
 
 
 @dataclass
@@ -104,13 +141,28 @@ class StreamShard:
     the writer sees them one after another because batches are first in, first out.
     """
 
-    def __init__(self, name: str, extractor: Extractor, writer: ShardWriter) -> None:
+    def __init__(self, name: str, job: StreamJob, writer: ShardWriter, watch: Stopwatch) -> None:
+        self.name = name
+        self._entry = job.entry
         self._writer = writer
-        self._batcher = FixedBatcher(extractor, self, name)
+        self._watch = watch
+        self._batcher = FixedBatcher(job.extractor, self, name)
         self._open: deque[_Open] = deque()
         self._current: _Open | None = None
         self._assembler: ClipAssembler | None = None
         self.failed: set[str] = set()
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._writer.rows
+
+    @property
+    def growing(self) -> GrowingShard:
+        """What others may know of the shard before it is finished."""
+        row_bytes = math.prod(self._entry.row_shape) * np.dtype(self._entry.dtype).itemsize
+        path = str(self._writer.growing)
+        return GrowingShard(path=path, container=self._entry.container, row_bytes=row_bytes, rows=self.rows)
 
     def begin(self, video_id: str, source: Source | None) -> None:
         if video_id in self.failed:
@@ -152,15 +204,18 @@ class StreamShard:
         self.failed.add(video_id)
 
     def finish(self) -> FinishedShard:
-        self._batcher.flush()
-        return self._writer.finish()
+        with self._watch.during("model"):
+            self._batcher.flush()
+        with self._watch.during("writing"):
+            return self._writer.finish()
 
     def put(self, video: str, rows: np.ndarray) -> None:
         """Rows from the batcher."""
         open_video = self._open[0]
         assert open_video.video_id == video, "rows come back in the order in which clips were added"
         try:
-            self._writer.append(rows)
+            with self._watch.during("writing"):
+                self._writer.append(rows)
         except BadRowsError as error:
             self.fail(video, error.failure)
             return
@@ -172,7 +227,8 @@ class StreamShard:
         for clip in clips:
             video.spans.append((clip.start, clip.end))
             video.valid.append(0 if clip.valid == len(clip.frames_THWC) else clip.valid)
-            self._batcher.add(video.video_id, clip.frames_THWC)
+            with self._watch.during("model"):
+                self._batcher.add(video.video_id, clip.frames_THWC)
             if self._current is not video:
                 return False
         return True
@@ -199,7 +255,8 @@ class StreamShard:
         self._batcher.discard(video.video_id)
         # What earlier videos still wait for is computed now, so that the writer's open rows are this video's alone.
         if self._open and self._open[0] is not video:
-            self._batcher.flush()
+            with self._watch.during("model"):
+                self._batcher.flush()
         self._open.remove(video)
         self._writer.drop_open_rows()
         if self._current is video:

@@ -26,12 +26,14 @@ DATASET = "features"
 # A fixed version of the HDF5 file format: "latest" changes with the library, and with it the bytes and who can read
 # them.
 _HDF5_FORMAT = ("v110", "v110")
-_NPY_HEADER_BYTES = 128
+NPY_HEADER_BYTES = 128
 _COPY_ROWS = 4096
 
 
 class RowFile(Protocol):
-    """A shard's row file being written."""
+    """A shard's row file being written. `growing`: the file that another process can follow until `finish`."""
+
+    growing: Path
 
     def append(self, rows: np.ndarray) -> None: ...
 
@@ -58,7 +60,7 @@ class NpyRowFile:
     """A `.npy` whose header is written again, with the number of rows, at the end."""
 
     def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self._path = path.with_name(path.name + ".npy")
+        self._path = self.growing = path.with_name(path.name + ".npy")
         self._row_shape = row_shape
         self._dtype = dtype
         self._rows = 0
@@ -73,7 +75,7 @@ class NpyRowFile:
 
     def truncate(self, rows: int) -> None:
         self._rows = rows
-        self._file.truncate(_NPY_HEADER_BYTES + rows * math.prod(self._row_shape) * self._dtype.itemsize)
+        self._file.truncate(NPY_HEADER_BYTES + rows * math.prod(self._row_shape) * self._dtype.itemsize)
         self._file.seek(0, os.SEEK_END)
 
     def finish(self) -> Path:
@@ -94,10 +96,10 @@ class Hdf5RowFile:
 
     def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._path = path.with_name(path.name + ".h5")
-        self._growing_path = path.with_name(path.name + ".growing.h5")
+        self.growing = path.with_name(path.name + ".growing.h5")
         chunk_rows = max(1, 65536 // max(1, math.prod(row_shape) * dtype.itemsize))
         # "x" refuses a file that exists: opening one that is in use with "w" would truncate it first.
-        self._growing = h5py.File(self._growing_path, "x", libver=_HDF5_FORMAT)
+        self._growing = h5py.File(self.growing, "x", libver=_HDF5_FORMAT)
         with _let_go_on_error(self._growing):
             self._dataset = self._growing.create_dataset(
                 DATASET, (0, *row_shape), dtype, maxshape=(None, *row_shape), chunks=(chunk_rows, *row_shape)
@@ -114,6 +116,7 @@ class Hdf5RowFile:
     def truncate(self, rows: int) -> None:
         with _let_go_on_error(self._growing):
             self._dataset.resize(rows, axis=0)
+            self._dataset.flush()
 
     def finish(self) -> Path:
         file = h5py.File(self._path, "x", libver=_HDF5_FORMAT)
@@ -124,14 +127,14 @@ class Hdf5RowFile:
             file.flush()
             file.close()
             self._growing.close()
-        self._growing_path.unlink()
+        self.growing.unlink()
         with self._path.open("rb") as written:
             os.fsync(written.fileno())
         return self._path
 
     def discard(self) -> None:
         _let_go(self._growing)
-        for path in (self._growing_path, self._path):
+        for path in (self.growing, self._path):
             path.unlink(missing_ok=True)
 
 
@@ -181,20 +184,20 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
     """
     try:
         with path.open("rb") as file:
-            header = file.read(_NPY_HEADER_BYTES)
+            header = file.read(NPY_HEADER_BYTES)
     except OSError as error:
         raise DamageFound(f"{path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
     if header != npy_header(shape, dtype):
         raise DamageFound(f"{path} does not have the npy header of {dtype}{shape}; run `verify`, then `repair`")
-    return _map(path, _NPY_HEADER_BYTES, shape, dtype)
+    return _map(path, NPY_HEADER_BYTES, shape, dtype)
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     """The 128 bytes before the values: NumPy format 1.0 (numpy.lib.format) with room for a shape that is set last."""
     text = f"{{'descr': {npy_format.dtype_to_descr(dtype)!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
-    room = _NPY_HEADER_BYTES - len(npy_format.MAGIC_PREFIX) - 2 - 2
+    room = NPY_HEADER_BYTES - len(npy_format.MAGIC_PREFIX) - 2 - 2
     if len(text) >= room:
-        raise ValueError(f"the npy header of shape {shape} does not fit into {_NPY_HEADER_BYTES} bytes")
+        raise ValueError(f"the npy header of shape {shape} does not fit into {NPY_HEADER_BYTES} bytes")
     header = text.ljust(room - 1).encode("latin1") + b"\n"
     return npy_format.magic(1, 0) + struct.pack("<H", len(header)) + header
 

@@ -79,6 +79,16 @@ class ShardWriter:
         self._spans: list[np.ndarray] = []
         self._valid: list[np.ndarray] = []
 
+    @property
+    def growing(self) -> Path:
+        """The row file while it grows: a `.npy`, or an HDF5 file to open with `swmr=True`."""
+        return self._file.growing
+
+    @property
+    def rows(self) -> int:
+        """Rows so far, those of the current video included."""
+        return self._rows
+
     def append(self, rows: np.ndarray) -> None:
         """Add rows (n, *row_shape) to the current video. Raises BadRowsError for non-finite or all-zero features."""
         if rows.shape[1:] != self._entry.row_shape or rows.dtype != np.dtype(self._entry.dtype):

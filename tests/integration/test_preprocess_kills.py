@@ -67,19 +67,22 @@ def records(store: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def started(config: Path, units: int) -> Iterator[subprocess.Popen[str]]:
-    """`preprocess run` in a process of its own, once it has committed so many units."""
+def started(config: Path, store: Path, units: int) -> Iterator[subprocess.Popen[str]]:
+    """`preprocess run` in a process of its own, once it has committed so many units, or has ended."""
     command = [sys.executable, "-m", "preprocess", "run", str(config)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            lines: list[str] = []
-            while sum(" rows" in line for line in lines) < units:
-                assert process.stderr is not None
-                lines.append(process.stderr.readline())
-                assert lines[-1], f"the run ended before the moment: {lines}"
+            while process.poll() is None and units_in(store) < units:
+                time.sleep(0.02)
             yield process
         finally:
             process.kill()
+
+
+def units_in(store: Path) -> int:
+    root = store / "store.json"
+    streams = json.loads(root.read_bytes())["streams"] if root.exists() else {}
+    return len(streams["default"]["shards"]) if "default" in streams else 0
 
 
 def workers(process: subprocess.Popen[str], name: str) -> list[psutil.Process]:
@@ -103,13 +106,35 @@ def kill_one(process: subprocess.Popen[str], name: str) -> bool:
     return False
 
 
-def kill_driver(process: subprocess.Popen[str]) -> None:
+def kill_driver(process: subprocess.Popen[str]) -> bool:
+    """SIGKILL to the run itself, and wait for its workers to end; False when it had ended before."""
+    if process.poll() is not None:
+        return False
     alive = [one for name in ("ray::Extraction", "ray::decode") for one in workers(process, name)]
     process.send_signal(signal.SIGKILL)
     process.wait()
     # Ray's own agents notice the death of their head a minute later; what matters is who could still write.
     _, alive = psutil.wait_procs([one for one in alive if one.is_running()], timeout=60)
     assert not alive, "workers outlive their driver"
+    return process.returncode == -signal.SIGKILL
+
+
+def kill_at(config: Path, store: Path, victim: str, units: int, delay: float) -> bool:
+    """A run with one kill, to its end. False when nothing of that kind was left to be killed."""
+    with started(config, store, units) as process:
+        time.sleep(delay)
+        if victim == "driver":
+            return kill_driver(process)
+        hit = kill_one(process, VICTIMS[victim])
+        _, errors = process.communicate()
+        assert process.returncode == 1, errors  # two inputs are bad on purpose, nothing else failed
+    return hit
+
+
+def earlier(units: int, delay: float) -> Iterator[tuple[int, float]]:
+    """A moment, and those to try instead when the run was over by then."""
+    yield units, delay
+    yield from ((fewer, 0.0) for fewer in range(units, -1, -1))
 
 
 @pytest.fixture(scope="module")
@@ -140,22 +165,21 @@ def test_the_number_of_workers_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("victim", "units", "delay"),
+    ("victim", "at_units", "at_delay"),
     [pytest.param(*moment, marks=() if n in (1, 2) else pytest.mark.full) for n, moment in enumerate(moments(30))],
 )
 @pytest.mark.timeout(600)
 def test_kills(
-    small_media: Path, tmp_path: Path, reference: dict[str, bytes], victim: str, units: int, delay: float
+    small_media: Path, tmp_path: Path, reference: dict[str, bytes], victim: str, at_units: int, at_delay: float
 ) -> None:
-    config, store = write_config(small_media, tmp_path), tmp_path / "store"
-    with started(config, units) as process:
-        time.sleep(delay)
-        if victim == "driver":
-            kill_driver(process)
-        else:
-            kill_one(process, VICTIMS[victim])
-            _, errors = process.communicate()
-            assert process.returncode == 1, errors  # two inputs are bad on purpose, nothing else failed
+    for units, delay in earlier(at_units, at_delay):
+        folder = tmp_path / f"{units}-{delay:.3f}"
+        folder.mkdir()
+        config, store = write_config(small_media, folder), folder / "store"
+        if kill_at(config, store, victim, units, delay):
+            break
+    else:
+        pytest.fail(f"no {victim} was there to be killed at any moment")
     if victim == "driver":
         done = committed(store)
         assert done >= min(INPUTS, UNIT * units)
@@ -180,7 +204,8 @@ def test_a_host_is_lost(small_media: Path, tmp_path: Path, reference: dict[str, 
     try:
         second = cluster.add_node(**host)
         config = write_config(small_media, tmp_path, address=cluster.address)
-        with started(config, 1) as process:
+        with started(config, tmp_path / "store", 1) as process:
+            assert process.poll() is None, "the run ended before the host was lost"
             cluster.remove_node(second, allow_graceful=False)
             _, errors = process.communicate()
         assert process.returncode == 1, errors

@@ -49,6 +49,17 @@ def content(store: Path) -> dict[str, bytes]:
     return {path.relative_to(store).as_posix(): path.read_bytes() for path in files}
 
 
+def wait_for_units(store: Path, run: subprocess.Popen[str], units: int) -> None:
+    """Until a run has committed so many units."""
+    while True:
+        root = store / "store.json"
+        streams = json.loads(root.read_bytes())["streams"] if root.exists() else {}
+        if "default" in streams and len(streams["default"]["shards"]) >= units:
+            return
+        assert run.poll() is None, "the run ended before it was killed"
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="module")
 def reference(small_media: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """What an undisturbed run in one process makes."""
@@ -83,12 +94,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     with subprocess.Popen(
         [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
     ) as run:
-        assert run.stderr is not None
-        seen = 0
-        while seen < units_before:
-            line = run.stderr.readline()
-            assert line, "the run ended before it was killed"
-            seen += " rows" in line
+        wait_for_units(tmp_path / "store", run, units_before)
         # Ray's own agents notice the death of their head a minute later; what matters is who could still write.
         family = psutil.Process(run.pid).children(recursive=True)
         workers = [process for process in family if process.name().startswith(("ray::Extraction", "ray::decode"))]
@@ -108,11 +114,9 @@ def test_sigterm_ends_with_4_and_a_whole_store(small_media: Path, tmp_path: Path
     with subprocess.Popen(
         [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
     ) as run:
-        assert run.stderr is not None
-        while " rows" not in run.stderr.readline():
-            assert run.poll() is None
+        wait_for_units(tmp_path / "store", run, 1)
         run.terminate()
-        rest = run.stderr.read()
+        _, rest = run.communicate()
     assert run.returncode == 4, rest
     assert "Traceback" not in rest
     assert preprocess("verify", tmp_path / "store").returncode == 0

@@ -49,7 +49,7 @@ def test_reasons() -> None:
         "v2": Home("x", SOURCE, "timeout"),
         "v3": Home("x", SOURCE, "corrupt"),
     }
-    plan = plan_of(5, {"s": home}, retry=lambda reason: reason == "timeout")
+    plan = plan_of(5, {"s": home}, retry=lambda stream, video_id, reason: reason == "timeout")
     assert plan.reasons == {"new": 1, "input changed": 1, "failed before": 1}
     assert plan.done == 2
 

@@ -95,7 +95,7 @@ def test_rows_come_back_to_their_videos_across_batches(tmp_path: Path) -> None:
     counts = {0: 3, 1: 9, 2: 1, 3: 2}
     finished, reader = do(tmp_path, [good(video, count) for video, count in counts.items()])
     check(reader, counts)
-    assert finished.rows == 15
+    assert finished.spent.rows == 15
     assert [started.source for _, started in finished.found] == [SOURCE] * 4
 
 
