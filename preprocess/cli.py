@@ -94,6 +94,25 @@ def verify(store: StorePath) -> None:
 
 
 @app.command()
+def report(
+    store: StorePath,
+    follow: Annotated[bool, typer.Option("--follow", help="Show what a run is writing, until it ends.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks of --follow.")] = 2.0,
+) -> None:
+    """Say what a store holds, how its last runs went, and what a run that is going on is writing.
+
+    Example: python -m preprocess report /data/store --follow
+    """
+    from preprocess.report import account
+    from preprocess.report import follow as follow_run
+
+    if follow:
+        follow_run(store, out, every)
+    for line in account(store):
+        out.print(escape(line))
+
+
+@app.command()
 def failures(store: StorePath) -> None:
     """List the inputs that have no rows, by reason."""
     opened = open_store(store)

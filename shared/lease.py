@@ -12,12 +12,16 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from shared.atomic import disk_full_stops
 from shared.errors import StoreError
+
+_TRIES = 5  # `lease_holder` locks for a moment to see whether somebody writes, and is no reason to be refused
+_PAUSE_S = 0.02
 
 
 @contextmanager
@@ -36,7 +40,23 @@ def writer_lease(store: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def lease_holder(store: Path) -> str | None:
+    """Who is writing to the store now, for people; None when nobody is."""
+    try:
+        descriptor = os.open(store / ".lease", os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
+
+
 def _lock(path: Path) -> int:
+    tries = 0
     while True:
         try:
             with disk_full_stops(path):
@@ -48,6 +68,10 @@ def _lock(path: Path) -> int:
         except BlockingIOError:
             holder = _read_holder(descriptor)
             os.close(descriptor)
+            tries += 1
+            if tries < _TRIES:
+                time.sleep(_PAUSE_S)
+                continue
             raise StoreError(
                 f"store {path.parent} is being written by {holder}; wait for it, or stop it first"
             ) from None

@@ -25,6 +25,7 @@ from shared.schema import FORMAT, VERSION, ManifestInfo, Root, SetEntry, stream_
 from shared.shard_writer import FinishedFile
 
 ROOT = "store.json"
+SCRATCH = ".tmp"
 # What a killed run can have left: only names that clipmill gives, so that a stranger's file is reported and kept.
 _OURS = re.compile(
     r"(features|frames)/[^/]+/\d{5,}-[0-9a-f]{12}\.(npy|h5|json|spans\.npy|valid\.npy)"
@@ -108,7 +109,7 @@ class StoreWriter:
 
     def __init__(self, path: Path, root: Root) -> None:
         self.path, self.root = path, root
-        self.scratch = path / ".tmp"
+        self.scratch = path / SCRATCH
 
     @property
     def store(self) -> Store:
@@ -187,7 +188,7 @@ def open_writer(path: Path | str) -> Iterator[StoreWriter]:
     with writer_lease(path):
         if not (path / ROOT).exists():
             strangers = sorted(
-                p.name for p in path.iterdir() if p.name not in {".lease", ".tmp", ".cache", f".{ROOT}.tmp"}
+                p.name for p in path.iterdir() if p.name not in {".lease", SCRATCH, ".cache", f".{ROOT}.tmp"}
             )
             if strangers:
                 raise StoreError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,8 +10,9 @@ import sys
 
 import pytest
 
+from shared import lease
 from shared.errors import StoreError
-from shared.lease import writer_lease
+from shared.lease import lease_holder, writer_lease
 
 HOLD = """
 import sys
@@ -90,3 +92,23 @@ def test_a_lease_file_that_was_replaced_is_not_mistaken_for_ours(tmp_path, monke
     monkeypatch.setattr(os, "open", open_and_lose_it)
     with writer_lease(tmp_path):
         assert path.exists(), "the lock must be on the file that others will find"
+
+
+def test_a_look_says_who_writes_and_takes_nothing(tmp_path, holder):
+    assert lease_holder(tmp_path).startswith(f"process {holder.pid} on ")
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / ".lease").exists()
+    assert lease_holder(tmp_path) is None
+    (tmp_path / ".lease").unlink()
+    assert lease_holder(tmp_path) is None
+
+
+def test_a_look_at_the_same_moment_does_not_refuse_a_writer(tmp_path, monkeypatch):
+    path = tmp_path / ".lease"
+    path.touch()
+    look = os.open(path, os.O_RDONLY)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    monkeypatch.setattr(lease.time, "sleep", lambda _: os.close(look))
+    with writer_lease(tmp_path):
+        assert lease_holder(tmp_path).startswith(f"process {os.getpid()} ")

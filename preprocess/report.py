@@ -1,0 +1,166 @@
+"""`preprocess report`: what a store holds, how its last runs went, and what a run that is going on is writing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from preprocess.in_progress import read_notes, rows_now
+from preprocess.meter import Spent
+from preprocess.record import read_records
+from shared.explain import first_fault
+from shared.features import StreamReader
+from shared.lease import lease_holder
+from shared.schema import Root
+from shared.store import SCRATCH, open_store
+
+_HOUR = 3600
+_LAST_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Growing:
+    """One shard in progress. videos, of: those of its unit that are done, and all. grown: seconds since 1970."""
+
+    unit: int
+    stream: str
+    host: str
+    rows: int
+    videos: int
+    of: int
+    grown: float
+
+    @property
+    def line(self) -> str:
+        return (
+            f"stream {self.stream}, unit {self.unit}: {self.rows} rows, {self.videos} of {self.of} videos, "
+            f"grew {self.age} ago on {self.host}"
+        )
+
+    @property
+    def age(self) -> str:
+        return f"{max(0.0, time.time() - self.grown):.0f} s"  # not below 0: hosts' clocks differ
+
+
+def shards_in_progress(store: Path) -> list[Growing]:
+    """What the workers of a run are writing now, by unit and stream."""
+    found = []
+    for note in read_notes(store / SCRATCH):
+        for stream, shard in sorted(note.shards.items()):
+            rows, grown = rows_now(shard, note.host)
+            found.append(Growing(note.unit, stream, note.host, rows, note.spent.videos, note.of, grown or note.updated))
+    return found
+
+
+def follow(store: Path, console: Console, every_s: float) -> None:
+    """Show shards in progress until nobody writes to the store: a live table on a terminal, else lines of what grew."""
+    open_store(store)
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            while holder := lease_holder(store):
+                live.update(_table(f"written by {holder}", shards_in_progress(store)), refresh=True)
+                time.sleep(every_s)
+        return
+    seen: dict[tuple[int, str], int] = {}
+    while lease_holder(store):
+        for shard in shards_in_progress(store):
+            if seen.get((shard.unit, shard.stream)) != shard.rows:
+                seen[shard.unit, shard.stream] = shard.rows
+                console.print(escape(shard.line))
+        time.sleep(every_s)
+
+
+def account(store: Path) -> Iterator[str]:
+    """Lines about a store. Raises StoreError where there is none, DamageFound for an index that cannot be read."""
+    opened = open_store(store)
+    root = opened.root
+    yield f"{store}: {len(root.files)} files, {_bytes(sum(entry.bytes for entry in root.files.values()))}"
+    for name in root.streams:
+        yield from _stream(opened.stream(name))
+    for name, entry in root.pending.items():
+        rows = sum(ref.rows for ref in entry.shards)
+        yield f"stream {name} is being made again under another configuration: {rows} rows so far"
+    yield from _sets(root)
+    for record in read_records(store)[-_LAST_RUNS:]:
+        yield _run(record)
+    holder = lease_holder(store)
+    if holder:
+        yield f"being written by {holder}"
+        yield from (shard.line for shard in shards_in_progress(store))
+
+
+def _stream(reader: StreamReader) -> Iterator[str]:
+    entry = reader.entry
+    shape = " x ".join(map(str, reader.row_shape)) or "1"
+    yield (
+        f"stream {reader.name} ({entry.kind}): {reader.rows_per_video.sum()} rows of {shape} {entry.dtype}, "
+        f"{len(reader.video_ids)} videos, {reader.durations.sum() / _HOUR:.4g} h, "
+        f"{len(entry.shards)} shards ({entry.container})"
+    )
+    for reason, count in sorted(Counter(failure.reason for _, failure in reader.failures).items()):
+        yield f"  failed: {count} {reason}"
+
+
+def _sets(root: Root) -> Iterator[str]:
+    for name, entry in root.sets.items():
+        splits = ", ".join(f"{windows} windows in {split}" for split, windows in entry.splits.items()) or "no windows"
+        stream = root.streams.get(entry.stream)
+        stale = stream is None or stream.fingerprint != entry.stream_fingerprint
+        yield f"set {name} of stream {entry.stream}: {splits}" + (
+            "; out of date, make it again with `python -m preprocess manifests CONFIG`" if stale else ""
+        )
+
+
+class _PastRun(BaseModel):
+    """What a run record says, as far as it is shown; records of earlier releases lack what was measured."""
+
+    started: str
+    host: str
+    extracted: int
+    ended: str | None
+    stopped: bool = False
+    spent: Spent = Spent()
+    wall_s: float = 0.0
+    advice: str = ""
+
+
+def _run(record: dict[str, Any]) -> str:
+    try:
+        past = _PastRun.model_validate(record)
+    except ValidationError as error:
+        return f"a run record of another form: {first_fault(error)}"
+    stopped = ", stopped early" if past.stopped or past.ended is None else ""
+    line = f"run {past.started} on {past.host}: {past.extracted} videos extracted{stopped}"
+    if not past.wall_s:
+        return line
+    hours_per_s = past.spent.video_s / _HOUR / past.wall_s
+    return f"{line} in {past.wall_s:.0f} s, {hours_per_s:.3g} h of video a second; {past.advice}"
+
+
+def _table(title: str, shards: list[Growing]) -> Table:
+    table = Table("stream", "unit", "rows", "videos", "last growth", "host", title=escape(title))
+    for shard in shards:
+        done = f"{shard.videos} of {shard.of}"
+        table.add_row(
+            escape(shard.stream), str(shard.unit), str(shard.rows), done, f"{shard.age} ago", escape(shard.host)
+        )
+    return table
+
+
+def _bytes(count: int) -> str:
+    """A size for people, in powers of 1024."""
+    size, units = float(count), iter(("bytes", "KiB", "MiB", "GiB", "TiB"))
+    unit = next(units)
+    while size >= 1024 and unit != "TiB":
+        size, unit = size / 1024, next(units)
+    return f"{size:.4g} {unit}"
