@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import IO
 
 FRAME = re.compile(
-    rb"\[showinfo@(all|sel) @ [^]]*\] \[info\] n: *(\d+) pts: *(-?\d+|NOPTS) .*?duration: *(-?\d+|NOPTS) .* iskey:(\d)"
+    rb"\[showinfo@(all|sel) @ [^]]*\] \[info\] n: *\d+ pts: *(-?\d+|NOPTS) .*?duration: *(-?\d+|NOPTS) .* iskey:(\d)"
 )
 CONFIG = re.compile(rb"\[showinfo@all @ [^]]*\] \[info\] config in time_base: (\d+)/(\d+), frame_rate: (\d+)/(\d+)")
 COUNTS = re.compile(rb"\(video\): (\d+) packets read \(\d+ bytes\); (\d+) frames decoded; (\d+) decode errors")
@@ -56,13 +56,15 @@ def read_log(log: IO[bytes], events: SimpleQueue[FrameEvent | None], outcome: Ou
     The log must be drained whatever the frames do, or the process would wait for ever.
     """
     time_base, rate = Fraction(1), Fraction(0)
+    # Counted here: where the picture changes its size, ffmpeg makes the graph anew and its own count begins again.
+    counts = {b"all": 0, b"sel": 0}
     for line in log:
         if match := FRAME.search(line):
-            place, index, pts, ticks, key = match.groups()
+            place, pts, ticks, key = match.groups()
             events.put(
                 FrameEvent(
                     chosen=place == b"sel",
-                    index=int(index),
+                    index=counts[place],
                     pts=None if pts == b"NOPTS" else int(pts),
                     ticks=0 if ticks == b"NOPTS" else int(ticks),
                     key=key == b"1",
@@ -70,6 +72,7 @@ def read_log(log: IO[bytes], events: SimpleQueue[FrameEvent | None], outcome: Ou
                     rate=rate,
                 )
             )
+            counts[place] += 1
         elif match := CONFIG.search(line):
             over, under, frames, seconds = (int(part) for part in match.groups())
             time_base, rate = Fraction(over, under), Fraction(frames, seconds or 1)

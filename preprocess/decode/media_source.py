@@ -17,7 +17,7 @@ from preprocess.decode.video import Frame, Reason, fail
 FAST: dict[str, type[DecordFrames] | type[PyavFrames]] = {"decord": DecordFrames, "pyav": PyavFrames}
 # As measured by benchmarks/decode.py: codecs that PyAV reads faster than decord, and the strategies for which decord is
 # the faster one with the others.
-PYAV_FIRST = frozenset({"h264"})
+PYAV_FIRST = frozenset({"h264", "hevc"})
 DECORD_FIRST = frozenset({"fps", "uniform"})
 
 

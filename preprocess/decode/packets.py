@@ -19,6 +19,7 @@ from av.stream import Disposition
 from numpy.typing import NDArray
 
 from preprocess.decode.grid import tolerance_of
+from preprocess.decode.nal import begins_anew
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.sniff import sniff
 from preprocess.decode.video import VideoInfo, fail
@@ -37,12 +38,16 @@ class PacketTable:
     """The packets of the chosen stream.
 
     pts_T: int64 ticks of `time_base`, of the shown frames in order of showing. key_T: bool, whether each is a key
-    frame. last_ticks: duration of the last shown frame. packets: all of them; hidden: those that edit lists hide.
+    frame. place_T: int64, its place among them in the file, from 0. anew_T: bool, whether what follows it in the file
+    is known to refer to nothing before it. last_ticks: duration of the last shown frame. packets: all of them; hidden:
+    those that edit lists hide.
     trusted: whether the decoder will show exactly these frames at these times; doubt: why not, else empty.
     """
 
     pts_T: NDArray[np.int64]
     key_T: NDArray[np.bool_]
+    place_T: NDArray[np.int64]
+    anew_T: NDArray[np.bool_]
     last_ticks: int
     packets: int
     hidden: int
@@ -188,7 +193,8 @@ def _read_packets(
     container: av.container.InputContainer, stream: av.VideoStream, demuxer: str, options: DecodeOptions, path: Path
 ) -> tuple[PacketTable, bytes, tuple[int, int] | None]:
     """(table, display matrix, size of the first frame) from one pass over the packets."""
-    pts, ticks, flags = array("q"), array("q"), array("b")
+    pts, ticks, keys, anew = array("q"), array("q"), array("b"), array("b")
+    codec, configuration = stream.codec.canonical_name, stream.codec_context.extradata or b""
     untimed = damaged = hidden = packets = 0
     matrix, size = b"", None
     doubt = "" if demuxer in TIMED else f"{demuxer} does not store when frames are shown"
@@ -201,7 +207,7 @@ def _read_packets(
             damaged += packet.is_corrupt
             if size is None and packets <= ROTATION_PACKETS:
                 matrix, size = _first_frame(stream, packet)
-            if _shows_nothing(stream.codec.canonical_name, packet):
+            if _shows_nothing(codec, packet):
                 doubt = doubt or "frames that are never shown are packets of their own"
             if packet.is_discard:
                 hidden += 1
@@ -210,15 +216,17 @@ def _read_packets(
             else:
                 pts.append(time)
                 ticks.append(packet.duration or 0)
-                flags.append(packet.is_keyframe)
+                keys.append(packet.is_keyframe)
+                anew.append(packet.is_keyframe and begins_anew(codec, configuration, bytes(packet)))
     except FFmpegError as error:
         doubt = doubt or f"reading stops after {packets} packets: {error.strerror}"
     pts_T, ticks_T = np.array(pts, dtype=np.int64), np.array(ticks, dtype=np.int64)
-    key_T = np.array(flags, dtype=np.bool_)
+    key_T, anew_T = np.array(keys, dtype=np.bool_), np.array(anew, dtype=np.bool_)
     doubt = doubt or _doubt(pts_T, key_T, untimed, damaged, hidden)
     order = np.argsort(pts_T, kind="stable")
     last = int(ticks_T[order[-1]]) if len(order) else 0
-    return PacketTable(pts_T[order], key_T[order], last, packets, hidden, doubt), matrix, size
+    table = PacketTable(pts_T[order], key_T[order], order, anew_T[order], last, packets, hidden, doubt)
+    return table, matrix, size
 
 
 def _doubt(pts_T: NDArray[np.int64], key_T: NDArray[np.bool_], untimed: int, damaged: int, hidden: int) -> str:

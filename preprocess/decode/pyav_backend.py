@@ -1,8 +1,8 @@
 """Frames from libavcodec by way of PyAV, read strictly forward in this process, paired with the packets by their times.
 
-Frames that nobody needs and no other frame refers to are left out before they are decoded: H.264 says so of each
-(ITU-T H.264, 7.4.1: nal_ref_idc 0), so what remains is decoded to the same pixels. At one frame a second that saves
-about a third of the work.
+What no needed frame depends on is left out before it is decoded, so that what remains is decoded to the same pixels:
+frames that H.264 itself calls unreferenced (ITU-T H.264, 7.4.1: nal_ref_idc 0), and everything between the last needed
+frame and the next one that begins anew. Packets are read one after the other all the same; nothing seeks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from preprocess.decode.fast import FastFailedError, first_line, needed_frames
 from preprocess.decode.grid import Needs
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import Probe
+from preprocess.decode.packets import PacketTable, Probe
 from preprocess.decode.video import Frame
 
 # The turns that ffmpeg's own program puts before the scaler, by degrees clockwise.
@@ -77,10 +77,34 @@ class PyavFrames:
             # What is damaged must fail, not be made up: ffmpeg's own program then decides what is to be had.
             codec.options = {"err_detect": "explode", "max_pixels": str(self._options.max_pixels)}
             leaves_out = codec.codec.canonical_name in LEAVES_OUT
+            skipped = needless_packets(probe.table, self._indices)
+            place = -1
             for packet in container.demux(stream):
+                place += packet.size > 0
+                if packet.size and skipped[place]:
+                    continue
                 if leaves_out:
                     codec.skip_frame = "DEFAULT" if packet.pts is None or packet.pts in wanted else "NONREF"
                 yield from codec.decode(packet)
+
+
+def needless_packets(table: PacketTable, needed: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which packets, by their place in the file, no needed frame depends on: bool (table.packets,).
+
+    needed: int64 numbers of frames in order of showing, the first one among them. A stretch of the file begins with a
+    frame that begins anew, where all that is shown before it is also stored before it. Within a stretch a frame depends
+    only on what is stored before it.
+    """
+    places = np.arange(len(table.pts_T))
+    if table.hidden:  # hidden packets have places too, which the table does not tell
+        return np.zeros(table.packets, np.bool_)
+    stored_before = np.maximum.accumulate(table.place_T)
+    alone = np.concatenate([[True], stored_before[:-1] == places[:-1]])
+    begins = np.union1d([0], np.flatnonzero(table.anew_T & alone))
+    last_needed = np.full(len(begins), -1)
+    np.maximum.at(last_needed, np.searchsorted(begins, needed, side="right") - 1, table.place_T[needed])
+    skipped: NDArray[np.bool_] = places > last_needed[np.searchsorted(begins, places, side="right") - 1]
+    return skipped
 
 
 class _Scaler:

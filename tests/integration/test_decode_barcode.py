@@ -29,6 +29,7 @@ CODECS = {
     "h264": [*H264, "-bf", "0"],
     "h264-b": [*H264, "-bf", "3", "-x264-params", "b-pyramid=normal:b-adapt=0"],
     "h264-open": [*H264, "-bf", "3", "-x264-params", "open-gop=1:b-adapt=0"],
+    "h264-refresh": [*H264, "-bf", "0", "-x264-params", "intra-refresh=1"],
     "hevc": [*HEVC, "log-level=error:keyint=20:bframes=0"],
     "hevc-b": [*HEVC, "log-level=error:keyint=20:bframes=4:open-gop=1:b-adapt=0"],
     "vp9": [*VP9, "-deadline", "realtime", "-g", "20"],
@@ -47,9 +48,34 @@ CODECS = {
     "gif": ["-c:v", "gif", "-pix_fmt", "rgb8"],
 }
 CONTAINERS = {
-    "mp4": ["h264", "h264-b", "h264-open", "hevc", "hevc-b", "vp9", "vp9-hidden", "av1", "mpeg4", "mpeg4-b"],
+    "mp4": [
+        "h264",
+        "h264-b",
+        "h264-open",
+        "h264-refresh",
+        "hevc",
+        "hevc-b",
+        "vp9",
+        "vp9-hidden",
+        "av1",
+        "mpeg4",
+        "mpeg4-b",
+    ],
     "mov": ["h264", "h264-b", "h264-open", "hevc-b", "mpeg4-b", "mjpeg"],
-    "mkv": ["h264", "h264-b", "h264-open", "hevc-b", "vp8", "vp9-hidden", "av1", "mpeg4-b", "mpeg2", "mjpeg", "theora"],
+    "mkv": [
+        "h264",
+        "h264-b",
+        "h264-open",
+        "h264-refresh",
+        "hevc-b",
+        "vp8",
+        "vp9-hidden",
+        "av1",
+        "mpeg4-b",
+        "mpeg2",
+        "mjpeg",
+        "theora",
+    ],
     "webm": ["vp8", "vp8-hidden", "vp9", "vp9-hidden", "av1"],
     "avi": ["h264", "h264-b", "mpeg4", "mpeg4-b", "mjpeg"],
     "mpg": ["mpeg1", "mpeg2"],
@@ -82,6 +108,8 @@ CASES = [
     for codec in codecs
     for variant, containers in VARIANTS.items()
     if container in containers and codec in ONLY.get(variant, CODECS)
+    # A gradual refresh has no frame at which a cut could begin: no decoder shows the first ones whole.
+    if (codec, variant) != ("h264-refresh", "cut")
 ]
 # Each of these is a trap of its own and always runs; the rest is sampled.
 ALWAYS = [
@@ -89,6 +117,7 @@ ALWAYS = [
     ("mp4", "h264-b", "vfr"),
     ("mp4", "h264-b", "late"),
     ("mp4", "h264-open", "plain"),
+    ("mkv", "h264-refresh", "plain"),
     ("mp4", "h264-b", "rotated"),
     ("mkv", "hevc-b", "plain"),
     ("webm", "vp8-hidden", "plain"),
@@ -101,11 +130,12 @@ ALWAYS = [
 SAMPLE = ALWAYS + random.Random(3).sample(sorted(set(CASES) - set(ALWAYS)), 12)
 EVERY = Sampling(fps=50)
 SPARSE = Sampling(fps=3)
+RARE = Sampling(fps=0.6)  # less than one frame for each group of pictures
 CLIPS = Sampling(strategy="dense", fps=6, frames=5, hop=0.7)
 PARTS = Sampling(strategy="uniform", frames=7)
 KEYS = Sampling(strategy="keyframes")
 # All frames at once, and few: then backends skip, or let only some through.
-PASSES = [[EVERY, CLIPS, KEYS], [SPARSE, CLIPS], [PARTS], [KEYS]]
+PASSES = [[EVERY, CLIPS, KEYS], [SPARSE, CLIPS], [RARE], [PARTS], [KEYS]]
 
 
 def draw(number: int, width: int, height: int) -> np.ndarray:
