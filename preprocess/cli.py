@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperCommand
 
+from preprocess.cli_adapt import AdaptCommand, adapt_command
 from shared.config import load_config
 from shared.errors import DamageFound, Failure
 from shared.store import open_store
@@ -43,6 +44,9 @@ class _RunCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, ["--retry-failed=all" if arg == "--retry-failed" else arg for arg in args])
+
+
+app.command(name="adapt", cls=AdaptCommand)(adapt_command)
 
 
 @app.command(name="run", cls=_RunCommand)

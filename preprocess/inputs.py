@@ -42,7 +42,7 @@ def read_inputs(manifest: Path, root: Path | None = None) -> list[InputVideo]:
     line_of: dict[str, int] = {}
     for line, row in _rows(manifest):
         video_id = row["video_id"]
-        if not video_id or not video_id.isprintable() or video_id != video_id.strip():
+        if not is_video_id(video_id):
             raise InputFileError(
                 f"{manifest} line {line}: video_id {video_id!r}: expected printable text without spaces around it"
             )
@@ -55,6 +55,11 @@ def read_inputs(manifest: Path, root: Path | None = None) -> list[InputVideo]:
     if not videos:
         raise InputFileError(f"{manifest} holds no videos: expected a row for each below the header")
     return videos
+
+
+def is_video_id(text: str) -> bool:
+    """Whether a text can name a video: printable, not empty, no spaces around it."""
+    return bool(text) and text.isprintable() and text == text.strip()
 
 
 def _rows(manifest: Path) -> list[tuple[int, dict[str, str]]]:

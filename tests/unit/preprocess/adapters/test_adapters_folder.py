@@ -1,0 +1,110 @@
+"""A plain folder of media with caption files beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from preprocess.adapters.adapt import adapt
+from shared.errors import RequestError
+
+VTT = "WEBVTT\n\n00:01.000 --> 00:02.000\nwords\n"
+
+
+@pytest.fixture
+def adapt_folder(tmp_path: Path, check_adapted: Any) -> Any:
+    def run(files: dict[str, str], rows: int) -> Any:
+        for name, text in files.items():
+            path = tmp_path / "clips" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return check_adapted(adapt("folder", [tmp_path / "clips"]), rows)
+
+    return run
+
+
+def test_media_with_captions_of_every_form(adapt_folder: Any) -> None:
+    files = {f"clip {n}.{kind}": "media" for n, kind in enumerate(["mp4", "MKV", "webm", "avi", "jpg", "png"] * 3)}
+    files |= {
+        "clip 0.vtt": VTT,
+        "clip 1.srt": "1\n00:00:01,000 --> 00:00:02,000\nwords\n",
+        "clip 2.csv": "start,end,text\n1,2,words\n",
+        "clip 3.txt": "  words for\nall of it ",
+        "clip 4.de.vtt": VTT,
+        "clip 4.en-US.vtt": VTT,
+        "clip 5.fr.vtt": VTT,
+        "clip 5.de.srt": VTT,
+        "clip 6.vtt": VTT,
+        "clip 6.en.vtt": VTT,
+        "clip 7.txt": " \n",
+        "gone.vtt": VTT,
+        "gone.en.srt": VTT,
+        "README.txt": "no captions",
+        "videos.csv": "an older manifest",
+        "clip 8.info.json": "{}",
+    }
+    done = adapt_folder(files, rows=18 + 10 + 1 + 2)
+    assert {name: row["caption_path"] for name, row in done.videos.items() if row["caption_path"]} == {
+        "clip 0": "clip 0.vtt",
+        "clip 1": "clip 1.srt",
+        "clip 2": "clip 2.csv",
+        "clip 3": done.videos["clip 3"]["caption_path"],
+        "clip 4": "clip 4.en-US.vtt",
+        "clip 5": "clip 5.fr.vtt",
+        "clip 6": "clip 6.vtt",
+    }
+    assert done.captions["clip 3"] == [(0.0, 86_400.0, "words for all of it")]
+    assert done.reasons() == {
+        "other_captions": ["clip 4.de.vtt file", "clip 5.de.srt file", "clip 6.en.vtt file"],
+        "malformed": ["clip 7.txt file"],
+        "missing_media": ["gone.vtt file", "gone.en.srt file"],
+    }
+
+
+def test_folders_inside_give_ids_and_splits(adapt_folder: Any) -> None:
+    files = {f"{top}/deep.er/-{n}.mp4": "" for top in ("train", "Validation", "other") for n in range(7)}
+    files |= {"train/deep.er/-0.webm": "", "top.mp4": "", "train/deep.er/-1.vtt": VTT, "other/-1.vtt": VTT}
+    done = adapt_folder(files, rows=21 + 4)
+    assert done.result.splits == {"train": 7, "val": 7, "": 8}
+    assert done.videos["train/deep.er/-1"]["caption_path"] == "train/deep.er/-1.vtt"
+    assert done.reasons() == {
+        "duplicate": ["train/deep.er/-0.webm file"],
+        "missing_media": ["other/-1.vtt file"],
+    }
+
+
+def test_a_second_run_does_not_take_its_own_files_for_captions(adapt_folder: Any, tmp_path: Path) -> None:
+    files = {"videos.mp4": "", "videos.txt": "a text", "missing.mp4": ""}
+    first = adapt_folder(files, rows=3)
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "clips").iterdir() if path.is_dir()}
+    second = adapt_folder({}, rows=3)
+    assert first.videos["videos"]["caption_path"].startswith("videos.captions-")
+    # videos.csv, the manifest, has the name of a video.
+    assert second.videos == first.videos
+    assert second.missing == []
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "clips").iterdir() if path.is_dir()} == before
+
+
+def test_odd_names_are_listed_and_stop_nothing(adapt_folder: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for name in (b" led.mp4", b"new\nline.mp4", b"caf\xe9.mp4", b".hidden.mp4", b'a,"b".mp4', b"ok.mp4"):
+        (folder / os.fsdecode(name)).write_bytes(b"media")
+    (folder / "pipe.mp4").unlink(missing_ok=True)
+    os.mkfifo(folder / "pipe.mp4")
+    (folder / "loop").symlink_to(folder)
+    (folder / "dangling.mp4").symlink_to(folder / "nowhere")
+    done = adapt_folder({}, rows=5)
+    assert sorted(done.videos) == [".hidden", 'a,"b"', "ok"]
+    assert {row["video_id"] for row in done.missing} == {" led", "new\nline"}
+
+
+def test_it_takes_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    for index, media in (([tmp_path / "a", tmp_path / "b"], None), ([tmp_path / "a"], tmp_path / "b")):
+        with pytest.raises(RequestError, match="takes one folder"):
+            adapt("folder", index, media)
