@@ -15,7 +15,9 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from preprocess.cli_adapt import AdaptCommand, adapt_command
+from preprocess.cli_store import store_commands
 from shared.config import load_config
+from shared.edit.ids import listing
 from shared.errors import DamageFound, Failure
 from shared.store import open_store
 from shared.verify import verify_store
@@ -31,6 +33,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+app.add_typer(store_commands)
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -172,7 +175,15 @@ def _summary(result: RunResult) -> None:
     if result.advice:
         out.print(result.advice)
     state = "nothing to do" if result.did_nothing else f"{result.extracted} extracted in this run"
-    out.print(f"{result.inputs} inputs: {result.inputs - len(failed)} done, {len(failed)} failed; {state}")
+    removed = len(result.keep.removed)
+    taken_down = f", {removed} removed" if removed else ""
+    done = result.inputs - len(failed) - removed
+    out.print(f"{result.inputs} inputs: {done} done, {len(failed)} failed{taken_down}; {state}")
+    if removed:
+        out.print(
+            f"removed before and not extracted again: {escape(listing(result.keep.removed))}; "
+            "`preprocess restore` lets them in"
+        )
     if failed:
         raise DamageFound(
             f"{len(failed)} of {result.inputs} inputs failed; they are listed above and by `preprocess failures`"

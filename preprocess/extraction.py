@@ -17,6 +17,7 @@ from preprocess.shard import FinishedUnit
 from preprocess.sources import SourceCache
 from preprocess.streams import Change, StreamBook, Wanted, wanted_stream
 from preprocess.watch import Figures, Watch
+from shared.edit.ids import removed_ids
 from shared.errors import RequestError
 from shared.schema import Source
 from shared.store import StoreWriter
@@ -66,6 +67,7 @@ class Extraction:
                 book.homes(),
                 self._source,
                 shard_videos=self.config.shard_videos,
+                removed=removed_ids(self.writer.store),
                 retry=again,
             )
             self._announce(plan, book.changes)

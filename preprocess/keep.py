@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 
 from preprocess.inputs import InputVideo
@@ -16,6 +17,8 @@ from shared.captions import (
     read_caption_shard,
     write_caption_shard,
 )
+from shared.edit.ids import is_tombstone
+from shared.edit.take import shard_number
 from shared.errors import Failure
 from shared.fingerprint import hash_bytes
 from shared.schema import CaptionRef, FailureRecord, InputRecord
@@ -28,11 +31,15 @@ _LOST = ("missing_file", "outside_root", "unreadable")
 
 @dataclass(frozen=True)
 class KeepResult:
-    """How many videos' captions were new, changed, or as the store had them."""
+    """How many videos' captions were new, changed, or as the store had them.
+
+    removed: the inputs that were removed from the store. Nothing of them is read until they are restored.
+    """
 
     new: int
     changed: int
     unchanged: int
+    removed: tuple[str, ...] = ()
 
 
 def keep_captions(writer: StoreWriter, inputs: Sequence[InputVideo]) -> KeepResult:
@@ -47,15 +54,19 @@ def keep_captions(writer: StoreWriter, inputs: Sequence[InputVideo]) -> KeepResu
             found[record.id] = (ref.name, record)
     new = [video for video in inputs if video.video_id not in found]
     changed: dict[str, dict[str, KeptCaptions]] = {}
+    removed = []
     for video in inputs:
         if video.video_id in found:
             shard, record = found[video.video_id]
+            if is_tombstone(record):
+                removed.append(video.video_id)
+                continue
             kept = _read(video)
             if not _same(kept, record) and not _only_lost(kept, record):
                 changed.setdefault(shard, {})[video.video_id] = kept
     _commit(writer, changed, new)
     changes = sum(len(videos) for videos in changed.values())
-    return KeepResult(len(new), changes, len(inputs) - len(new) - changes)
+    return KeepResult(len(new), changes, len(inputs) - len(new) - changes - len(removed), tuple(removed))
 
 
 def _only_lost(kept: KeptCaptions, record: InputRecord) -> bool:
@@ -68,12 +79,14 @@ def _commit(writer: StoreWriter, changed: dict[str, dict[str, KeptCaptions]], ne
     refs: list[CaptionRef] = [ref for ref in writer.root.captions if ref.name not in changed]
     for name, videos in sorted(changed.items()):
         whole = [videos.get(kept.video_id, kept) for kept in read_caption_shard(writer.path, name)]
-        shards.append(write_caption_shard(writer.scratch, int(name.partition("-")[0]), whole))
-    number = 1 + max((int(ref.name.partition("-")[0]) for ref in writer.root.captions), default=-1)
-    for first in range(0, len(new), SHARD_VIDEOS):
+        shards.append(write_caption_shard(writer.scratch, shard_number(name), whole))
+    # The first numbers that are free: what a repair had to drop comes back under the number that it had.
+    used = {shard_number(ref.name) for ref in writer.root.captions}
+    chunks = range(0, len(new), SHARD_VIDEOS)
+    free = islice((number for number in count() if number not in used), len(chunks))
+    for first, number in zip(chunks, free, strict=True):
         kept = [_read(video) for video in new[first : first + SHARD_VIDEOS]]
         shards.append(write_caption_shard(writer.scratch, number, kept))
-        number += 1
     if shards:
         refs = sorted([*refs, *(shard.ref for shard in shards)], key=lambda ref: ref.name)
         writer.commit([file for shard in shards for file in shard.files], captions=tuple(refs))

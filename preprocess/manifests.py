@@ -25,6 +25,7 @@ from preprocess.captions.windows import Alignment, WindowConfig, align
 from shared.captions import KeptCaptions, read_captions
 from shared.checks import check_file
 from shared.config import Config
+from shared.edit.ids import REMOVED
 from shared.errors import Failure
 from shared.features import StreamReader
 from shared.fingerprint import fingerprint
@@ -212,6 +213,8 @@ class _Builder:
 
     def _prepared(self, videos: Iterable[KeptCaptions]) -> Iterator[_Prepared]:
         for video in videos:
+            if video.failure is not None and video.failure.reason == REMOVED:
+                continue  # a takedown: no table names it
             prepared = self._prepare(video)
             if isinstance(prepared, _Prepared):
                 yield prepared

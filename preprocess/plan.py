@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from preprocess.inputs import InputVideo
+from shared.edit.ids import DAMAGED
 from shared.errors import Failure
 from shared.features import read_shard_index
 from shared.fingerprint import fingerprint
@@ -79,6 +80,7 @@ def make_plan(
     source_of: Callable[[InputVideo], Source | None],
     *,
     shard_videos: int | None = None,
+    removed: Collection[str] = frozenset(),
     retry: Callable[[str, str, str], bool] = lambda *_: False,
 ) -> Plan:
     """Cut the work into units.
@@ -89,6 +91,10 @@ def make_plan(
     video id and reason.
     """
     size = shard_videos or default_shard_videos(len(inputs))
+    damaged = {
+        stream: {home.shard for home in found.values() if home.failure_reason == DAMAGED}
+        for stream, found in homes.items()
+    }
     reasons: Counter[str] = Counter()
     done = 0
     units = []
@@ -96,6 +102,8 @@ def make_plan(
     for number, start in enumerate(range(0, len(inputs), size)):
         members = []
         for video in inputs[start : start + size]:
+            if video.video_id in removed:
+                continue
             needed = []
             found = {stream: homes.get(stream, {}).get(video.video_id) for stream in sorted(streams)}
             # Asked once a video: it may mean reading the whole file.
@@ -104,6 +112,7 @@ def make_plan(
                 absent.append(video.video_id)
             for stream, home in found.items():
                 reason = _why(home, source, partial(retry, stream, video.video_id))
+                reason = reason or _beside_damage(home, source, damaged.get(stream, ()))
                 if reason is None:
                     done += 1
                 else:
@@ -149,6 +158,16 @@ def _why(home: Home | None, source: Source | None, retry: Callable[[str], bool])
     if home.failure_reason is not None and retry(home.failure_reason):
         return "failed before"
     return None
+
+
+def _beside_damage(home: Home | None, source: Source | None, damaged: Collection[str]) -> str | None:
+    """A shard that `repair` took videos out of is made again as a whole, so that it becomes what it was.
+
+    Except for rows that are still there and whose input is not: nothing could make them again.
+    """
+    if home is None or home.shard not in damaged or (source is None and home.failure_reason is None):
+        return None
+    return DAMAGED
 
 
 def _unit_ids(number: int, members: Sequence[UnitVideo], streams: dict[str, StreamEntry]) -> dict[str, str]:

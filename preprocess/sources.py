@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 
@@ -49,6 +50,15 @@ class SourceCache:
         row = (str(path), source.bytes, mtime_ns, source.xxh3)
         self._database.execute("INSERT OR REPLACE INTO source VALUES (?, ?, ?, ?)", row)
         self._database.commit()
+
+    def keep_only(self, sources: Collection[Source]) -> None:
+        """Forget every file whose content is none of these, paths included: nothing of them is left in the database."""
+        kept = {(source.bytes, source.xxh3) for source in sources}
+        rows = self._database.execute("SELECT path, bytes, xxh3 FROM source").fetchall()
+        gone = [(path,) for path, size, xxh3 in rows if (size, xxh3) not in kept]
+        self._database.executemany("DELETE FROM source WHERE path = ?", gone)
+        self._database.commit()
+        self._database.execute("VACUUM")
 
     def __enter__(self) -> SourceCache:
         return self

@@ -1,4 +1,4 @@
-"""The new store that a subset or a merge makes."""
+"""The store that an edit writes: one that is there, or the new one of a subset or a merge."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from shared.atomic import make_directory, replace_file
 from shared.errors import StoreError
 from shared.schema import Root
 from shared.store import ROOT, Store, StoreWriter, open_store, open_writer, refuse_inside_store
+
+
+@contextmanager
+def existing_store(path: Path) -> Iterator[StoreWriter]:
+    """Hold the lease of a store that is there; unlike `open_writer` this makes none. Raises StoreError, DamageFound."""
+    open_store(path)
+    with open_writer(path) as writer:
+        writer.remove_leftovers()
+        yield writer
 
 
 @contextmanager
