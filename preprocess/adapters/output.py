@@ -26,6 +26,7 @@ from urllib.parse import quote
 import xxhash
 
 from preprocess.adapters.items import Fault, Text
+from preprocess.adapters.media import walk
 from shared.atomic import fsync_directory, fsync_file, make_directory, move_into_place
 from shared.errors import RequestError
 from shared.manifest_writer import seconds
@@ -148,7 +149,5 @@ class AdaptOutput:
 
 def _same(made: Path, there: Path) -> bool:
     """Whether two folders of caption files hold the same, to the byte."""
-    names = sorted(path.relative_to(made) for path in made.rglob("*.csv"))
-    if names != sorted(path.relative_to(there) for path in there.rglob("*") if not path.is_dir()):
-        return False
-    return all(filecmp.cmp(made / name, there / name, shallow=False) for name in names)
+    names = list(walk(made))
+    return names == list(walk(there)) and all(filecmp.cmp(made / name, there / name, shallow=False) for name in names)

@@ -57,6 +57,16 @@ def test_msrvtt_json(run_adapter: Any) -> None:
     }
 
 
+@pytest.mark.parametrize("each", [2, pytest.param(20, marks=pytest.mark.full)])
+def test_a_whole_index_of_msrvtt_without_media(run_adapter: Any, each: int) -> None:
+    videos = [{"id": n, "video_id": f"video{n}", "category": 3, "split": "train"} for n in range(10_000)]
+    sentences = [{"sen_id": n, "video_id": f"video{n // each}", "caption": f"words {n}"} for n in range(10_000 * each)]
+    text = json.dumps({"videos": videos, "sentences": sentences})
+    done = run_adapter("msrvtt", {"MSRVTT_data.json": text}, media=["readme.txt"], rows=10_000 + 10_000 * each)
+    assert done.result.left_out == {"missing_media": 10_000 + 10_000 * each}
+    assert len({row["place"] for row in done.missing}) == 10_000 + 10_000 * each
+
+
 def test_msrvtt_csv(run_adapter: Any) -> None:
     rows = [f"ret{n},msr{n},video{n},a person is connecting {n}" for n in range(24)]
     text = "\n".join(["key,vid_key,video_id,sentence", *rows, "ret9,msr9,video9", "ret1,msr1,video1,"])

@@ -62,6 +62,14 @@ def test_youcook2_json(run_adapter: Any) -> None:
     ]
 
 
+def test_a_whole_index_of_youcook2_without_media(run_adapter: Any) -> None:
+    database = {f"-v{n:09d}": {"subset": "training", "annotations": segments(8)} for n in range(2000)}
+    index = {"youcookii_annotations_trainval.json": json.dumps({"database": database})}
+    done = run_adapter("youcook2", index, media=["readme.txt"], rows=18_000)
+    assert {reason: len(places) for reason, places in done.reasons().items()} == {"missing_media": 18_000}
+    assert len({(row["place"], row["video_id"]) for row in done.missing}) == 18_000
+
+
 def test_youcook2_csv_with_its_own_column_order(run_adapter: Any) -> None:
     rows = [f'{9 * n + 5},{9 * n},226,"pick, then ""wash"" {n}",-vid{n % 7}' for n in range(21)]
     bad = [
