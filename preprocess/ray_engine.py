@@ -25,6 +25,7 @@ from ray.exceptions import (
     LocalRayletDiedError,
     NodeDiedError,
     ObjectLostError,
+    OutOfMemoryError,
     RayActorError,
     RayTaskError,
     WorkerCrashedError,
@@ -43,7 +44,7 @@ from shared.errors import ClipmillError, EnvironmentLacking, Failure, RunFailed
 log = logging.getLogger("clipmill")
 
 # A process or a host went away, perhaps with something that it had finished.
-_LOST = (WorkerCrashedError, RayActorError, NodeDiedError, ObjectLostError, LocalRayletDiedError)
+_LOST = (WorkerCrashedError, RayActorError, NodeDiedError, ObjectLostError, LocalRayletDiedError, OutOfMemoryError)
 _START_TRIES = 2  # a decoder process that dies is started once more: another process may have been killed by mistake
 _UNIT_TRIES = 3
 _SWEEP_S = 30.0  # for workers that were killed to be gone, so that what they were writing can be deleted

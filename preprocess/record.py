@@ -13,14 +13,16 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from preprocess.extract.base import ExtractorSpec
-from preprocess.extract.runtime import ComputeOutOfMemory
 from preprocess.meter import Setting, Spent, advice
 from shared.atomic import replace_file
 from shared.errors import Failure
 from shared.fingerprint import is_sealed, sealed_json
+
+if TYPE_CHECKING:  # `report` reads records and should not wait for torch
+    from preprocess.extract.base import ExtractorSpec
+    from preprocess.extract.runtime import ComputeOutOfMemory
 
 _FOLDER = "runs"
 _PACKAGES = ("clipmill", "torch", "decord2", "ray", "transformers", "numpy")

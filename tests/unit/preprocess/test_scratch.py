@@ -77,13 +77,17 @@ def test_the_dead_are_removed_the_living_and_strangers_are_not(tmp_path: Path) -
     stranger = tmp_path / "clipmill-00000000-of-another-host"
     (tmp_path / "mine").mkdir()
     stranger.mkdir()
-    link = tmp_path / f"{held.name[:18]}link"
+    link, others = (tmp_path / f"{held.name[:18]}{name}" for name in ("link", "others"))
     link.symlink_to(tmp_path / "mine")
+    others.mkdir()
+    if os.geteuid() == 0:
+        os.chown(others, 12345, -1)
     with local_folder(tmp_path, Path("/a/store")):
         assert not left.exists()
         assert (held / "rows.npy").exists()
         assert stranger.exists()
         assert link.exists()
+        assert others.exists() == (os.geteuid() == 0), "another user's"
     finish(living)
     assert not held.exists()
     assert (tmp_path / "mine").exists()
@@ -93,7 +97,12 @@ def test_workers_that_were_told_to_end_are_waited_for(tmp_path: Path, monkeypatc
     store = tmp_path / "store"
     dying, held = holder(tmp_path, str(store))
     other, kept = holder(tmp_path, "/another/store")
-    monkeypatch.setattr(scratch.time, "sleep", lambda _: finish(dying, signal.SIGKILL))
+
+    def nap(_: float) -> None:
+        assert dying.poll() is None, "another store's worker is waited for"
+        finish(dying, signal.SIGKILL)
+
+    monkeypatch.setattr(scratch.time, "sleep", nap)
     sweep(tmp_path, store, wait_s=60)
     assert (held.exists(), kept.exists()) == (False, True)
     finish(other)
