@@ -58,7 +58,7 @@ class ManifestSet:
     def __init__(self, store: Path, path: str, files: FileChecks | None = None) -> None:
         """files: what the root says; None for a set whose files were checked already. Raises DamageFound."""
         self.path, self._folder, self._files = store / path, path, files
-        self.info = read_manifest_info(self._whole("manifest.json"))
+        self.info = read_manifest_info(self.checked("manifest.json"))
 
     @property
     def name(self) -> str:
@@ -135,7 +135,7 @@ class ManifestSet:
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
         """The rows of a table through all its parts. Raises DamageFound naming a file that cannot be read as one."""
         for file in self.info.part_files(table):
-            path = self._whole(file)
+            path = self.checked(file)
             try:
                 with path.open(encoding="utf-8", newline="") as lines:
                     yield from _checked_rows(path, lines, columns)
@@ -144,19 +144,19 @@ class ManifestSet:
 
     @cached_property
     def _tokens(self) -> np.ndarray:
-        return map_array(self._whole("tokens.npy"), np.dtype(np.int32), (self.info.tokens,))
+        return map_array(self.checked("tokens.npy"), np.dtype(np.int32), (self.info.tokens,))
 
     @cached_property
     def token_offsets(self) -> np.ndarray:
         """int64 (captions + 1,): caption c has tokens[token_offsets[c]:token_offsets[c + 1]]."""
-        return map_array(self._whole("offsets.npy"), np.dtype(np.int64), (self.info.captions + 1,))
+        return map_array(self.checked("offsets.npy"), np.dtype(np.int64), (self.info.captions + 1,))
 
     def __getstate__(self) -> dict[str, object]:
         files = self._files.below(self._folder) if self._files is not None else None
         return {"path": self.path, "_folder": self._folder, "_files": files, "info": self.info}
 
-    def _whole(self, file: str) -> Path:
-        """The path of one of the set's files, after it was checked."""
+    def checked(self, file: str) -> Path:
+        """The path of one of the set's files, after it was checked. Raises DamageFound."""
         if self._files is not None:
             self._files.require(f"{self._folder}/{file}")
         return self.path / file

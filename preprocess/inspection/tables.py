@@ -22,7 +22,7 @@ def rows_of_video(
     rows: list[dict[str, str]] = []
     for file in manifest.info.part_files(table):
         if len(rows) < count:
-            found = _from_first(manifest.path / file, columns, video_id, count - len(rows))
+            found = _from_first(manifest.checked(file), columns, video_id, count - len(rows))
             rows += found
     if len(rows) == count:
         return rows

@@ -18,7 +18,7 @@ _FULL, _MARK, _EMPTY = "█", "▌", "·"
 
 def video_table(lines: Sequence[Line], streams: Sequence[str], set_name: str) -> Table:
     """The list of videos; a column of rows for each stream."""
-    table = Table("video", "seconds", *(f"rows of {Text(name)}" for name in streams), title=None)
+    table = Table("video", "seconds", *(f"rows of {name}" for name in streams), title=None)
     for heading in (f"captions ({set_name})", "windows", "split") if set_name else ():
         table.add_column(heading)
     for line in lines:

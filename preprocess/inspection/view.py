@@ -14,7 +14,7 @@ from PIL import Image
 from preprocess.captions.read import read_track
 from preprocess.inspection.tables import rows_of_video
 from shared.captions import KeptCaptions, read_caption_index, read_caption_shard
-from shared.edit.ids import input_records, is_tombstone, known_ids
+from shared.edit.ids import REMOVED, input_records, is_tombstone, known_ids
 from shared.errors import Failure, StoreError
 from shared.features import StreamReader
 from shared.manifest_set import ManifestSet
@@ -87,11 +87,12 @@ class Line:
 
 
 def choose_set(store: Store, name: str | None) -> ManifestSet | None:
-    """The set asked for, else `default`, else the first by name; None for a store without sets. Raises StoreError."""
-    names = sorted(store.root.sets, key=lambda known: (known != "default", known))
-    if name is None and not names:
-        return None
-    return store.manifest_set(name or names[0])
+    """The set asked for, else `default`, else the first by name, of those that fit their stream. Raises StoreError."""
+    if name is not None:
+        return store.manifest_set(name)
+    streams = {stream: entry.fingerprint for stream, entry in store.root.streams.items()}
+    fitting = [n for n, entry in store.root.sets.items() if streams.get(entry.stream) == entry.stream_fingerprint]
+    return store.manifest_set(min(fitting, key=lambda found: (found != "default", found))) if fitting else None
 
 
 def list_videos(store: Store, manifest: ManifestSet | None, limit: int) -> tuple[list[Line], int]:
@@ -126,7 +127,7 @@ def list_videos(store: Store, manifest: ManifestSet | None, limit: int) -> tuple
 def view_video(store: Store, video_id: str, manifest: ManifestSet | None) -> VideoView:
     """Everything about one video. Raises StoreError for an unknown one, DamageFound."""
     kept = _kept(store, video_id)
-    if kept is not None and kept.failure is not None and kept.failure.reason == "removed":
+    if kept is not None and kept.failure is not None and kept.failure.reason == REMOVED:
         raise StoreError(f"{store.path}: {video_id!r} was removed; `preprocess restore` lets it in again")
     readers = {name: store.stream(name) for name in store.root.streams}
     streams = tuple(_stream(name, reader, video_id) for name, reader in readers.items())
@@ -196,7 +197,12 @@ def _in_set(
 ) -> tuple[dict[str, str], tuple[Span, ...], tuple[Span, ...], str]:
     """(row of videos.csv, captions, windows, why there are none)."""
     if manifest is None:
-        return {}, (), (), "the store has no manifest set; make one with `python -m preprocess manifests CONFIG`"
+        return (
+            {},
+            (),
+            (),
+            "the store has no manifest set that fits its stream; make one with `python -m preprocess manifests CONFIG`",
+        )
     first = 0
     for row in manifest.rows("videos", VIDEO_COLUMNS):
         if row["video_id"] == video_id:

@@ -81,3 +81,27 @@ def test_rows_outlive_a_file_that_cannot_be_read() -> None:
     plan = make_plan(inputs(3), {"s": entry()}, {"s": homes}, lambda _: None)
     assert [v.video_id for unit in plan.units for v in unit.videos] == ["v2"]
     assert plan.absent == ("v0",)
+
+
+def test_removed_videos_keep_their_place_and_get_no_rows() -> None:
+    plan = plan_of(7, {"s": {}}, removed={"v1", "v6"})
+    assert [[v.video_id for v in unit.videos] for unit in plan.units] == [["v0", "v2"], ["v3", "v4", "v5"]]
+    assert plan_of(7, {"s": {"v1": Home("x", Source(bytes=9, xxh3="99"), None)}}, removed={"v1"}).reasons == {"new": 6}
+
+
+def test_a_shard_that_lost_rows_is_made_again_but_for_what_nothing_could_make() -> None:
+    whole = plan_of(6, {"s": {}})
+    home = {
+        "v0": Home("x", SOURCE, None),
+        "v1": Home("x", SOURCE, "damaged"),
+        "v2": Home("x", SOURCE, "corrupt"),
+        **{f"v{n}": Home("y", SOURCE, None) for n in range(3, 6)},
+    }
+    plan = plan_of(6, {"s": home})
+    assert plan.units == whole.units[:1], "the very unit that made it"
+    assert (plan.reasons, plan.done) == ({"damaged": 3}, 3)
+    absent = make_plan(
+        inputs(6), {"s": entry()}, {"s": home}, lambda v: None if v.video_id == "v0" else SOURCE, shard_videos=3
+    )
+    assert [v.video_id for v in absent.units[0].videos] == ["v1", "v2"]
+    assert absent.absent == ("v0",)

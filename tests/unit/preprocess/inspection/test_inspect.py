@@ -149,7 +149,7 @@ def test_boxes_stand_at_their_time_and_do_not_cover_each_other(store):
 def test_without_captions_or_a_set(store):
     opened = open_store(store)
     bare = view_video(opened, "train001", None)
-    assert bare.missing.startswith("the store has no manifest set")
+    assert bare.missing.startswith("the store has no manifest set that fits")
     assert bare.missing in page(bare)
     assert "Captions as found: none" in shown(timeline(bare))
     assert page(view(store, "train002"))

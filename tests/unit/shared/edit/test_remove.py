@@ -7,10 +7,13 @@ import shutil
 import numpy as np
 import pytest
 
+from shared.atomic import replace_file
 from shared.captions import read_captions
 from shared.edit.ids import given_ids, read_ids, removed_ids
 from shared.edit.remove import remove_videos, restore_videos
 from shared.errors import InputFileError, RequestError, StoreError
+from shared.fingerprint import hash_bytes
+from shared.schema import FileEntry
 from shared.store import open_store, open_writer
 from shared.verify import verify_store
 
@@ -165,3 +168,18 @@ def test_ids_come_from_arguments_or_a_file(tmp_path):
         read_ids(tmp_path / "none")
     with pytest.raises(InputFileError, match="cannot be read"):
         read_ids(tmp_path)
+
+
+def test_a_set_with_a_file_that_nobody_here_knows_is_dropped_by_name(editing, store):
+    """Such as embeddings of captions: they would tell of the removed video, and no longer fit."""
+    with open_writer(store) as writer:
+        (folder,) = (store / "manifests").iterdir()
+        path = f"manifests/{folder.name}/embeddings.npy"
+        (store / path).write_bytes(b"x")
+        files = writer.root.files | {path: FileEntry(bytes=1, xxh3=hash_bytes(b"x"))}
+        root = writer.root.model_copy(update={"files": dict(sorted(files.items()))})
+        replace_file(store / "store.json", root.to_bytes())
+    removal = remove(store, "ccc")
+    assert removal.dropped == (("words", f"it has a file that cannot be edited, {path}"),)
+    assert not (store / "manifests").exists()
+    assert verify_store(store) == []
