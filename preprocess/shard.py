@@ -59,43 +59,50 @@ def extract_unit(
     grow instead, a folder on this host's own disk.
     """
     watch = Stopwatch()
-    note = NoteWriter(scratch, unit)
     found = []
-    done = Spent()
     with ExitStack() as open_files:
         streams = {}
         for name in unit.streams:
             writer = ShardWriter(local or scratch, name, jobs[name].entry, unit.ids[name], unit.number)
             streams[name] = StreamShard(name, jobs[name], open_files.enter_context(writer), watch)
-        growing = list(streams.values())
-        note.write(done, {stream.name: stream.growing for stream in growing})
+        state = _State(NoteWriter(scratch, unit), watch, tuple(streams.values()))
+        state.tell()
         for video, events in feed(unit.videos):
-            started, spent = _run_video(video, events, [streams[name] for name in video.streams], watch)
-            done += spent
+            started = _run_video(video, events, [streams[name] for name in video.streams], state)
             if started is not None:
                 found.append((video.path, started))
-            if note.is_due:
-                note.write(_with_times(done, watch, growing), {stream.name: stream.growing for stream in growing})
-        shards = tuple(stream.finish() for stream in growing)
+        shards = tuple(stream.finish() for stream in streams.values())
         if local is not None:
             with watch.during("writing"):
                 shards = bring_home(shards, scratch)
-    spent = _with_times(done, watch, growing)
-    note.write(spent, {})
+    spent = state.spent()
+    state.note.write(spent, {})  # nothing of it grows any more; until the commit, its figures stand here
     return FinishedUnit(unit, shards, tuple(found), spent)
 
 
-def _with_times(done: Spent, watch: Stopwatch, streams: Sequence[StreamShard]) -> Spent:
-    return done + watch.spent() + Spent(rows=sum(stream.rows for stream in streams))
+@dataclass
+class _State:
+    """How far a unit is, and its note that says so."""
+
+    note: NoteWriter
+    watch: Stopwatch
+    streams: tuple[StreamShard, ...]
+    done: Spent = field(default_factory=Spent)
+
+    def spent(self) -> Spent:
+        return self.done + self.watch.spent() + Spent(rows=sum(stream.rows for stream in self.streams))
+
+    def tell(self) -> None:
+        """Where something may have grown; what is written is written once a second."""
+        if self.note.is_due:
+            self.note.write(self.spent(), {stream.name: stream.growing for stream in self.streams})
 
 
 def _run_video(
-    video: UnitVideo, events: Iterator[Event], streams: Sequence[StreamShard], watch: Stopwatch
-) -> tuple[Started | None, Spent]:
-    """Its last start, and what of it counts: itself, its length, its decoder's time."""
+    video: UnitVideo, events: Iterator[Event], streams: Sequence[StreamShard], state: _State
+) -> Started | None:
     started: Started | None = None
-    spent = Spent(videos=1)
-    while (event := _next(events, watch)) is not None:
+    while (event := _next(events, state.watch)) is not None:
         if isinstance(event, Started):
             # A second start is a decoder that died and was started again: what it had sent is taken back.
             started = event
@@ -110,11 +117,13 @@ def _run_video(
         elif isinstance(event, Ended):
             for stream in streams:
                 stream.end(event.info)
-            spent = Spent(videos=1, video_s=event.info.duration, decode_cpu_s=event.cpu_s)
+            state.done += Spent(video_s=event.info.duration, decode_cpu_s=event.cpu_s)
         elif isinstance(event, Failure):
             for stream in streams:
                 stream.fail(video.video_id, event)
-    return started, spent
+        state.tell()
+    state.done += Spent(videos=1)
+    return started
 
 
 def _next(events: Iterator[Event], watch: Stopwatch) -> Event | None:

@@ -100,6 +100,25 @@ def test_the_store_is_what_the_smaller_batch_makes(
     assert verify_store(config.store) == []
 
 
+def test_what_has_failed_in_this_run_is_not_tried_a_third_time(
+    small_media: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry that runs out of memory after the failures: only the stream that did not fit is made again."""
+    lines = (small_media / "videos.csv").read_text().splitlines()
+    inputs = small_media / "failures first.csv"
+    inputs.write_text("\n".join([lines[0], *lines[:-3:-1], *lines[1:-2]]) + "\n")
+    settings = configured(small_media, tmp_path, batch_size=4).model_dump() | {"inputs": inputs}
+    thumbs = {"thumbs": settings["streams"]["thumbs"]}
+    make(PreprocessConfig.model_validate(settings | {"streams": thumbs}))
+    monkeypatch.setattr(TimmExtractor, "compute", limited(TimmExtractor.compute, 2, iter((1,))))
+    notes: list[str] = []
+    progress = Progress(note=notes.append, units=lambda *_: None)
+    run(PreprocessConfig.model_validate(settings), progress, retry_failed="all")
+    announced = [note for note in notes if note.startswith("extracting")]
+    assert ["2 failed before" in note for note in announced] == [True, False]
+    assert ["14 new" in note for note in announced] == [True, True]
+
+
 def test_actors_report_it_as_well(
     small_media: Path, tmp_path: Path, small_batches: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

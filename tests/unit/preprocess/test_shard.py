@@ -15,6 +15,8 @@ from preprocess.decode import FrameBlock, Sampling, VideoInfo
 from preprocess.decode.grid import Grid, KeyGrid, grid_of
 from preprocess.extract.base import ExtractorSpec
 from preprocess.feed import Ended, Event, Opened, Started
+from preprocess.in_progress import NoteWriter
+from preprocess.meter import Spent
 from preprocess.plan import Unit, UnitVideo
 from preprocess.shard import FinishedUnit, StreamJob, extract_unit
 from shared.errors import Failure
@@ -131,6 +133,21 @@ def test_zero_rows_fail_their_video_only(tmp_path: Path, bad: int) -> None:
 def test_a_file_without_a_frame_is_a_failure(tmp_path: Path) -> None:
     _, reader = do(tmp_path, [[Started(SOURCE), Opened((grid(),)), Ended(info(0))], good(1, 1)])
     assert [failure.reason for _, failure in reader.failures] == ["no_frames"]
+
+
+def test_what_it_took_is_counted_and_noted_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[tuple[Spent, dict[str, int]]] = []
+    monkeypatch.setattr(NoteWriter, "is_due", True)
+    monkeypatch.setattr(
+        NoteWriter, "write", lambda _, spent, shards: notes.append((spent, {n: s.rows for n, s in shards.items()}))
+    )
+    finished, _ = do(tmp_path, [good(0, 3), [Started(None), CORRUPT], good(1, 10)])
+    assert (finished.spent.videos, finished.spent.rows, finished.spent.video_s) == (3, 13, 13)
+    assert finished.spent.elapsed_s >= finished.spent.waiting_s + finished.spent.model_s + finished.spent.writing_s
+    assert min(finished.spent.waiting_s, finished.spent.model_s, finished.spent.writing_s) > 0
+    assert [shards.get("s") for _, shards in notes][-4:] == [7, 11, 11, None], "rows are told inside of a video, too"
+    assert [spent.videos for spent, _ in notes][-4:] == [2, 2, 2, 3]
+    assert notes[-1][0] == finished.spent
 
 
 def test_a_unit_of_failures_is_a_shard_without_rows(tmp_path: Path) -> None:
