@@ -14,7 +14,8 @@ from shared.errors import RequestError
 from shared.store import refuse_inside_store
 
 _WIDTH_PER_SECOND, _LEAST_WIDTH, _MOST_WIDTH = 12, 640, 12_000
-_LANE, _GAP, _TICKS, _MARGIN = 26, 8, 24, 48
+_LANE, _GAP, _TICKS, _MARGIN = 26, 8, 24, 72
+PICTURE_WIDTH, _PICTURE_HEIGHT = 68, 51
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class Drawing:
+    """pictures: those that fit side by side, each where its time is; `label` is the picture's data URI."""
+
     width: int
     height: int
+    pictures: tuple[Box, ...]
     lanes: tuple[Lane, ...]
     ticks: tuple[tuple[float, str], ...]
 
@@ -51,7 +55,9 @@ def page(view: VideoView) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template("video.html.j2").render(view=view, drawing=draw(view), lane_height=_LANE)
+    return environment.get_template("video.html.j2").render(
+        view=view, drawing=draw(view), lane_height=_LANE, picture_top=_TICKS, picture_height=_PICTURE_HEIGHT
+    )
 
 
 def write_page(path: Path, view: Callable[[], VideoView]) -> None:
@@ -73,15 +79,16 @@ def draw(view: VideoView) -> Drawing:
         last = max([last, *(cue.end for cue in track.cues)])
     last = last or 1.0
     width = int(min(_MOST_WIDTH, max(_LEAST_WIDTH, last * _WIDTH_PER_SECOND)))
+    pictures = _side_by_side(view.pictures, width / last)
     lanes: list[Lane] = []
-    y = _TICKS
+    y = _TICKS + (_PICTURE_HEIGHT + _GAP if pictures else 0)
     for title, kind, spans in _content(view):
         boxes = _stacked(spans, width / last)
         depth = 1 + max((level for _, level in boxes), default=0)
         lanes.append(Lane(title, kind, y, boxes, depth))
         y += 18 + depth * _LANE + _GAP
     ticks = tuple((second / last * width, _clock(second)) for second in _seconds(last, width))
-    return Drawing(width + _MARGIN, y, tuple(lanes), ticks)
+    return Drawing(width + _MARGIN, y, pictures, tuple(lanes), ticks)
 
 
 def _content(view: VideoView) -> list[tuple[str, str, Sequence[Span]]]:
@@ -107,6 +114,15 @@ def _stacked(spans: Sequence[Span], scale: float) -> tuple[tuple[Box, int], ...]
         free[level : level + 1] = [x + width]
         words = f"{span.note}: {span.text}" if span.note else span.text
         placed.append((Box(x, width, f"{span.start:.2f} to {span.end:.2f} s: {words}"), level))
+    return tuple(placed)
+
+
+def _side_by_side(pictures: Sequence[Span], scale: float) -> tuple[Box, ...]:
+    placed: list[Box] = []
+    for picture in pictures:
+        x = picture.start * scale
+        if not placed or x >= placed[-1].x + PICTURE_WIDTH:
+            placed.append(Box(x, PICTURE_WIDTH, picture.text))
     return tuple(placed)
 
 

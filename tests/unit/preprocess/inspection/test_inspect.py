@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_the_page_is_safe_and_whole(store):
     assert "&lt;script&gt;alert" in found
     assert not re.search(r'(src|href)="(?!data:)|url\(|@import|<script', found)
     assert "default-src 'none'" in found
-    assert found.count("<img ") == 15
+    assert found.count("<image ") == len(draw(view(store, "train000")).pictures) == 8
     assert "prefers-color-scheme: dark" in found
     assert "width=device-width" in found
 
@@ -139,8 +140,9 @@ def test_boxes_stand_at_their_time_and_do_not_cover_each_other(store):
     lanes = {lane.kind: lane for lane in drawing.lanes}
     clean = lanes["clean"]
     assert [level for _, level in clean.boxes] == [0, 0, 1, 0, 1, 2]
-    assert clean.boxes[1][0].x == pytest.approx(5 / 15 * (drawing.width - 48))
-    assert clean.boxes[1][0].width == pytest.approx(2 / 15 * (drawing.width - 48))
+    assert clean.boxes[1][0].x == pytest.approx(5 / 15 * (drawing.width - 72))
+    assert clean.boxes[1][0].width == pytest.approx(2 / 15 * (drawing.width - 72))
+    assert all(b.x - a.x >= a.width for a, b in pairwise(drawing.pictures))
     tops = [lane.y for lane in drawing.lanes]
     assert tops == sorted(set(tops))
     assert drawing.height > tops[-1]

@@ -61,6 +61,16 @@ def sound_rows(editing, store: Path) -> int:
     return count
 
 
+def same_times(store: Path, built: Path) -> None:
+    """Spans, and counts of real frames, are those that were written."""
+    for name in open_store(store).root.streams:
+        now, then = open_store(store).stream(name), open_store(built).stream(name)
+        for number, video_id in enumerate(now.video_ids):
+            there = then.video_ids.index(video_id)
+            assert now.spans(number).tolist() == then.spans(there).tolist()
+            assert now.valid(number).tolist() == then.valid(there).tolist()
+
+
 EVERY_THIRD = [(fault, number % 3, 3) for number, fault in enumerate(FAULTS)]
 ALL = [pytest.param(fault, 0, 1, marks=pytest.mark.full) for fault in FAULTS]
 
@@ -78,6 +88,7 @@ def test_every_kind_of_file_and_damage(editing, store, fault, first, every, buil
         assert verify_store(store) == [], kind
         assert not done.did_nothing, kind
         sound_rows(editing, store)
+        same_times(store, built)
         if fault == "flip":
             assert editing.content(store) == whole, f"{kind}: one bit is mended"
         assert repair_store(store).did_nothing, kind
