@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -29,21 +30,21 @@ STREAMS = {
 }
 
 
-def bring_up(folder: Path, notes: list[str] | None = None, container: str = "npy") -> RunResult:
-    config = PreprocessConfig.model_validate(
-        {
-            "inputs": folder / "videos.csv",
-            "store": folder / "store",
-            "shard_videos": 3,
-            "streams": STREAMS,
-            "sets": {"default": {"windows": {"candidates": 2}}},
-            "engine": "here",
-            "device": "cpu",
-            "container": container,
-        }
-    )
-    note = notes.append if notes is not None else lambda _: None
-    return run(config, Progress(note=note, units=lambda *_: None))
+def config_of(folder: Path) -> dict[str, object]:
+    return {
+        "inputs": str(folder / "videos.csv"),
+        "store": str(folder / "store"),
+        "shard_videos": 3,
+        "streams": STREAMS,
+        "sets": {"default": {"windows": {"candidates": 2}}},
+        "engine": "here",
+        "device": "cpu",
+    }
+
+
+def bring_up(folder: Path) -> RunResult:
+    config = PreprocessConfig.model_validate(config_of(folder))
+    return run(config, Progress(note=lambda _: None, units=lambda *_: None))
 
 
 def content(store: Path) -> dict[str, bytes]:
@@ -96,13 +97,16 @@ def test_a_removed_video_stays_out_until_it_is_restored(made: Path, folder: Path
     left = [path for path in store.rglob("*") if path.is_file() and b'"v4"' in path.read_bytes()]
     assert [path.parent.name for path in left] == ["captions"], "the tombstone alone names it"
     for _ in range(2):
-        notes: list[str] = []
-        result = bring_up(folder, notes)
+        result = bring_up(folder)
         assert (result.extracted, sorted(result.keep.removed)) == (0, ["broken", "v4"])
         assert "v4" not in open_store(store).stream("default").video_ids
         manifest = open_store(store).manifest_set("default")
         assert not {"v4", "broken"} & ({*manifest.video_ids} | {row["video_id"] for row in manifest.failures})
         assert verify_store(store) == []
+    (folder / "config.yaml").write_text(json.dumps(config_of(folder)))
+    said = CliRunner().invoke(app, ["run", str(folder / "config.yaml")]).output
+    assert "14 inputs: 11 done, 1 failed, 2 removed; nothing to do" in said
+    assert "removed before and not extracted again: 'v4', 'broken'; `preprocess restore` lets them in" in said
     with existing_store(store) as writer:
         restore_videos(writer, ["v4"])
     assert bring_up(folder).extracted == 1
