@@ -11,17 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from preprocess import shard
 from preprocess.decode import FrameBlock, Sampling, VideoInfo
 from preprocess.decode.grid import Grid, KeyGrid, grid_of
 from preprocess.extract.base import ExtractorSpec
 from preprocess.feed import Ended, Event, Opened, Started
 from preprocess.in_progress import NoteWriter
-from preprocess.meter import Spent
+from preprocess.meter import Spent, Stopwatch
 from preprocess.plan import Unit, UnitVideo
 from preprocess.shard import FinishedUnit, StreamJob, extract_unit
 from shared.errors import Failure
 from shared.features import StreamReader
 from shared.schema import Source, StreamEntry
+from shared.shard_writer import ShardWriter
 from shared.store import open_writer
 
 SOURCE = Source(bytes=1, xxh3="ab")
@@ -148,6 +150,34 @@ def test_what_it_took_is_counted_and_noted_while_it_goes_on(tmp_path: Path, monk
     assert [shards.get("s") for _, shards in notes][-4:] == [7, 11, 11, None], "rows are told inside of a video, too"
     assert [spent.videos for spent, _ in notes][-4:] == [2, 2, 2, 3]
     assert notes[-1][0] == finished.spent
+
+
+def test_every_second_is_of_one_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def slow(owner: type, name: str, seconds: float) -> None:
+        real = getattr(owner, name)
+
+        def timed(*arguments: object) -> object:
+            now[0] += seconds
+            return real(*arguments)
+
+        monkeypatch.setattr(owner, name, timed)
+
+    def slow_events(script: list[Event]) -> Iterator[Event]:
+        for event in script:
+            now[0] += 1000
+            yield event
+
+    monkeypatch.setattr(shard, "Stopwatch", lambda: Stopwatch(lambda: now[0]))
+    slow(MeanColour, "prepare", 1)
+    slow(MeanColour, "compute", 10)
+    slow(ShardWriter, "append", 100)
+    slow(ShardWriter, "finish", 200)
+    finished, _ = do(tmp_path, [slow_events(good(0, 3)), slow_events(good(1, 2))])  # type: ignore[list-item]
+    spent = finished.spent
+    assert (spent.waiting_s, spent.model_s, spent.writing_s) == (10_000, 5 + 2 * 10, 3 * 100 + 200)
+    assert spent.elapsed_s == now[0]
 
 
 def test_a_unit_of_failures_is_a_shard_without_rows(tmp_path: Path) -> None:
