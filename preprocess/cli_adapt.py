@@ -67,6 +67,8 @@ def _tell(result: AdaptResult) -> None:
         out.print(f"{result.several} names have several files; the one with the commonest extension is taken")
     if result.root is not None:
         out.print(escape(f"media lie outside of the manifest's folder: give the config root={result.root}"))
+    if result.advice:
+        out.print(result.advice)
     left_out = result.left_out.total()
     out.print(f"{result.rows} rows of the index: {result.rows - left_out} in the manifest, {left_out} left out")
     for reason, count in sorted(result.left_out.items()):

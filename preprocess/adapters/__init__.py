@@ -27,6 +27,10 @@ from preprocess.adapters.items import Adapter
 from preprocess.adapters.media import ANY_KINDS, IMAGE_KINDS, VIDEO_KINDS
 
 _FOLD = frozenset({"fold"})
+_WRITTEN = (
+    "these captions were written, not spoken: give the manifest set clean: {rolling: false, overlaps: false}, "
+    "or what one says after another is cut"
+)
 
 ADAPTERS: dict[str, Adapter] = {
     "folder": Adapter(
@@ -50,6 +54,7 @@ ADAPTERS: dict[str, Adapter] = {
         "youcook2 youcookii_annotations_trainval.json --media raw_videos",
         youcook2.COLUMNS,
         VIDEO_KINDS,
+        advice=_WRITTEN,
     ),
     "msrvtt": Adapter(
         msrvtt.read,
@@ -57,6 +62,7 @@ ADAPTERS: dict[str, Adapter] = {
         "msrvtt MSRVTT_data.json --media videos",
         msrvtt.COLUMNS,
         VIDEO_KINDS,
+        advice=_WRITTEN,
     ),
     "msvd": Adapter(
         msvd.read,
@@ -64,6 +70,7 @@ ADAPTERS: dict[str, Adapter] = {
         "msvd AllVideoDescriptions.txt train_list.txt val_list.txt test_list.txt --media YouTubeClips",
         (),
         VIDEO_KINDS,
+        advice=_WRITTEN,
     ),
     "didemo": Adapter(
         didemo.read,
@@ -71,6 +78,7 @@ ADAPTERS: dict[str, Adapter] = {
         "didemo train_data.json val_data.json test_data.json --media videos",
         (),
         VIDEO_KINDS,
+        advice=_WRITTEN,
     ),
     "webvid": Adapter(
         webvid.read,
@@ -78,6 +86,7 @@ ADAPTERS: dict[str, Adapter] = {
         "webvid results_2M_train.csv results_2M_val.csv --media videos",
         webvid.COLUMNS,
         VIDEO_KINDS,
+        advice=_WRITTEN,
     ),
     "hmdb51": Adapter(
         hmdb51.read,
@@ -108,6 +117,7 @@ ADAPTERS: dict[str, Adapter] = {
         "ssv2 something-something-v2-train.json --media 20bn-something-something-v2",
         ssv2.COLUMNS,
         VIDEO_KINDS,
+        advice=_WRITTEN,
     ),
     "coco": Adapter(
         coco.read,
@@ -115,6 +125,7 @@ ADAPTERS: dict[str, Adapter] = {
         "coco captions_train2017.json captions_val2017.json --media images",
         coco.COLUMNS,
         IMAGE_KINDS,
+        advice=_WRITTEN,
     ),
     "cc3m": Adapter(
         cc3m.read,
@@ -122,6 +133,7 @@ ADAPTERS: dict[str, Adapter] = {
         "cc3m Train_GCC-training.tsv --media cc3m",
         cc3m.COLUMNS,
         IMAGE_KINDS,
+        advice=_WRITTEN,
     ),
     "laion": Adapter(
         laion.read,
@@ -129,5 +141,6 @@ ADAPTERS: dict[str, Adapter] = {
         "laion laion400m/part-00000.parquet --media images",
         laion.COLUMNS,
         IMAGE_KINDS,
+        advice=_WRITTEN,
     ),
 }

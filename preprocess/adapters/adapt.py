@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from preprocess.adapters import ADAPTERS
-from preprocess.adapters.items import LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video
+from preprocess.adapters.items import LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video, encodable
 from preprocess.adapters.media import MediaIndex
 from preprocess.adapters.output import AdaptOutput
+from preprocess.captions.split import is_split_name
 from preprocess.inputs import is_video_id
 from shared.atomic import disk_full_stops
 from shared.errors import RequestError
@@ -21,6 +22,7 @@ from shared.errors import RequestError
 class AdaptResult:
     """manifest, missing: the files written. rows: published rows in all; left_out: of these, not in the manifest, by
     reason. splits: videos by split, empty name for none. several: names with several files, of which one was taken.
+    advice: what to say in the config for captions of this kind, or nothing.
     root: the folder that `root` must name in the config, where media lie outside of the manifest's folder.
     """
 
@@ -33,6 +35,7 @@ class AdaptResult:
     splits: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     root: Path | None = None
+    advice: str = ""
 
 
 def adapt(
@@ -68,6 +71,7 @@ def adapt(
             run.take(item)
         output.finish()
     run.result.several = request.media.several
+    run.result.advice = adapter.advice if run.result.with_captions else ""
     return run.result
 
 
@@ -125,8 +129,8 @@ class _Run:
 
     def _take_video(self, video: Video) -> None:
         reason, message, path = self._look_up(video.video_id, video.names, video.folder, video.path)
-        if not reason and max(map(len, video.attributes.values()), default=0) > LONGEST:
-            reason, message = "malformed", f"a field has more than {LONGEST} characters"
+        if not reason and (message := _unwritable(video)):
+            reason = "malformed"
         first = self._first.get(video.video_id)
         if not reason and first is not None:
             reason, message = "duplicate", f"{video.video_id} stands in {first.file} {first.place} already"
@@ -164,6 +168,16 @@ class _Run:
         self.result.rows += 1
         self.result.left_out[fault.reason] += 1
         self._output.leave_out(fault)
+
+
+def _unwritable(video: Video) -> str:
+    """Why a video cannot stand in a manifest as the next stage reads it; empty if it can."""
+    if video.split and not is_split_name(video.split):
+        return f"split {video.split[:40]!r}: expected letters, digits, - and _"
+    for name, value in video.attributes.items():
+        if len(value) > LONGEST or not encodable(value):
+            return f"{name} {value[:40]!r}: expected at most {LONGEST} characters that UTF-8 can hold"
+    return ""
 
 
 def _prefix(root: Path, folder: Path) -> str:

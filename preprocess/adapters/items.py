@@ -92,7 +92,8 @@ class Request:
 @dataclass(frozen=True)
 class Adapter:
     """about: the form it reads, in one line. example: what to type after `adapt`. columns: kept beside those of every
-    manifest. kinds: extensions of its media. options: of `captions` and `fold`, those that it takes.
+    manifest. kinds: extensions of its media. options: of `captions` and `fold`, those that it takes. advice: on the
+    config for its captions.
     """
 
     read: Callable[[Request], Iterator[Item]]
@@ -101,6 +102,7 @@ class Adapter:
     columns: tuple[str, ...]
     kinds: tuple[str, ...]
     options: frozenset[str] = frozenset()
+    advice: str = ""
 
 
 class Groups:

@@ -16,7 +16,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -54,9 +54,9 @@ class AdaptOutput:
         except OSError as error:
             folder = self.manifest.parent
             raise RequestError(f"{folder} cannot be written: {error.strerror}; give --out a path that can") from None
-        self._rows = csv.writer(self._open("rows.csv"), lineterminator="\n")
-        self._left_out = csv.writer(self._open("missing.csv"), lineterminator="\n")
-        self._left_out.writerow(["file", "place", "video_id", "reason", "message"])
+        self._rows = self._open("rows.csv")
+        self._left_out = self._open("missing.csv")
+        self._left_out.write(_line(["file", "place", "video_id", "reason", "message"]))
         return self
 
     def __exit__(
@@ -91,12 +91,12 @@ class AdaptOutput:
         one of `own`, what `add_captions` returned.
         """
         values = [attributes.get(name, "") for name in self._columns]
-        self._rows.writerow([int(own), video_id, path, captions, split, *values])
+        self._rows.write(_line([str(int(own)), video_id, path, captions, split, *values]))
 
     def leave_out(self, fault: Fault) -> None:
         row = [fault.row.file, fault.row.place, fault.video_id, fault.reason, fault.message]
         # Ids and texts that UTF-8 cannot hold stand here too, with the odd character shown as an escape.
-        self._left_out.writerow([field.encode("utf-8", "backslashreplace").decode() for field in row])
+        self._left_out.write(_line([field.encode("utf-8", "backslashreplace").decode() for field in row]))
 
     def finish(self) -> None:
         """Make it all durable and seen: captions, then the list of what is missing, then the manifest."""
@@ -120,10 +120,9 @@ class AdaptOutput:
             (self._work / "rows.csv").open(encoding="utf-8", newline="") as source,
             (self._work / "manifest.csv").open("w", encoding="utf-8", newline="") as target,
         ):
-            rows = csv.writer(target, lineterminator="\n")
-            rows.writerow(["video_id", "video_path", "caption_path", "split", *self._columns])
+            target.write(_line(["video_id", "video_path", "caption_path", "split", *self._columns]))
             for own, video_id, path, captions, *rest in csv.reader(source):
-                rows.writerow([video_id, path, f"{folder}/{captions}" if own == "1" else captions, *rest])
+                target.write(_line([video_id, path, f"{folder}/{captions}" if own == "1" else captions, *rest]))
 
     def _place_captions(self, target: Path) -> None:
         made = self._work / "captions"
@@ -145,6 +144,13 @@ class AdaptOutput:
     def _drop_work(self) -> None:
         if self._work.exists():
             shutil.rmtree(self._work)
+
+
+def _line(values: Sequence[str]) -> str:
+    """A CSV row that ends with LF. The csv module is told CRLF, because only then it quotes a field with a lone CR."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerow(values)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _same(made: Path, there: Path) -> bool:
