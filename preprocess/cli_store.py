@@ -32,8 +32,8 @@ IdsFile = Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="A f
 def remove(store: StorePath, ids: Ids = None, ids_file: IdsFile = None) -> None:
     """Take videos out of a store, with their rows, captions and windows, and keep them out of later runs.
 
-    Every id must be known, or nothing is done. The shards that hold them are written again without them, so nothing
-    but their ids is left when the command ends; `restore` lets them in again.
+    Every id must be known, or nothing is done. The shards that hold them are written again without them (which needs
+    room for a copy of these), so nothing but their ids is left when the command ends; `restore` lets them in again.
 
     Example: python -m preprocess remove /data/store --ids takedown.txt
     """
