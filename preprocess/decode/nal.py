@@ -28,16 +28,37 @@ _CODECS: dict[str, tuple[int, Callable[[int], bool | None]]] = {"h264": (4, _h26
 
 def begins_anew(codec: str, configuration: bytes, packet: bytes) -> bool:
     """configuration: the stream's extradata. False wherever it cannot be told."""
-    if codec not in _CODECS:
+    length = _length_bytes(codec, configuration)
+    heads = _first_bytes(length, packet) if length else None
+    if not heads:
         return False
-    at, judge = _CODECS[codec]
-    if len(configuration) <= at or configuration[0] != 1:
-        return False
-    length = (configuration[at] & 3) + 1
+    judge = _CODECS[codec][1]
+    return next((answer for head in heads if (answer := judge(head)) is not None), False)
+
+
+def is_well_formed(codec: str, configuration: bytes, packet: bytes) -> bool:
+    """Whether the units of a packet fill it exactly and each begins with the bit 0, as both standards demand.
+
+    A cheap look at what is not decoded: most damage hits a length. Only for streams where `begins_anew` told something.
+    """
+    heads = _first_bytes(_length_bytes(codec, configuration), packet)
+    return heads is not None and not any(head & 0x80 for head in heads)
+
+
+def _length_bytes(codec: str, configuration: bytes) -> int:
+    """How many bytes the length before each unit has; 0 where units are stored in another way."""
+    at = _CODECS[codec][0] if codec in _CODECS else len(configuration)
+    return (configuration[at] & 3) + 1 if len(configuration) > at and configuration[0] == 1 else 0
+
+
+def _first_bytes(length: int, packet: bytes) -> list[int] | None:
+    """The first byte of every unit, None where the lengths do not add up to the packet."""
+    heads = []
     position = 0
     while position + length < len(packet):
-        answer = judge(packet[position + length])
-        if answer is not None:
-            return answer
-        position += length + int.from_bytes(packet[position : position + length], "big")
-    return False
+        heads.append(packet[position + length])
+        unit = int.from_bytes(packet[position : position + length], "big")
+        if unit == 0:
+            return None
+        position += length + unit
+    return heads if position == len(packet) else None

@@ -2,7 +2,8 @@
 
 What no needed frame depends on is left out before it is decoded, so that what remains is decoded to the same pixels:
 frames that H.264 itself calls unreferenced (ITU-T H.264, 7.4.1: nal_ref_idc 0), and everything between the last needed
-frame and the next one that begins anew. Packets are read one after the other all the same; nothing seeks.
+frame and the next one that begins anew. Packets are read one after the other all the same, and those left out are
+looked at for damage as far as their structure shows it; nothing seeks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from preprocess.decode.fast import FastFailedError, first_line, needed_frames
 from preprocess.decode.grid import Needs
+from preprocess.decode.nal import is_well_formed
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.packets import PacketTable, Probe
 from preprocess.decode.video import Frame
@@ -76,14 +78,16 @@ class PyavFrames:
             codec.thread_type = "SLICE" if self._options.threads == 1 else "AUTO"
             # What is damaged must fail, not be made up: ffmpeg's own program then decides what is to be had.
             codec.options = {"err_detect": "explode", "max_pixels": str(self._options.max_pixels)}
-            leaves_out = codec.codec.canonical_name in LEAVES_OUT
+            name, configuration = codec.codec.canonical_name, codec.extradata or b""
             skipped = needless_packets(probe.table, self._indices)
             place = -1
             for packet in container.demux(stream):
                 place += packet.size > 0
                 if packet.size and skipped[place]:
+                    if not is_well_formed(name, configuration, bytes(packet)):
+                        raise FastFailedError(f"packet {place} is damaged")
                     continue
-                if leaves_out:
+                if name in LEAVES_OUT:
                     codec.skip_frame = "DEFAULT" if packet.pts is None or packet.pts in wanted else "NONREF"
                 yield from codec.decode(packet)
 
@@ -96,7 +100,8 @@ def needless_packets(table: PacketTable, needed: NDArray[np.int64]) -> NDArray[n
     only on what is stored before it.
     """
     places = np.arange(len(table.pts_T))
-    if table.hidden:  # hidden packets have places too, which the table does not tell
+    # Hidden packets have places too, which the table does not tell.
+    if table.hidden or not table.anew_T.any():
         return np.zeros(table.packets, np.bool_)
     stored_before = np.maximum.accumulate(table.place_T)
     alone = np.concatenate([[True], stored_before[:-1] == places[:-1]])

@@ -51,7 +51,7 @@ FAILING = [
     "truncated_faststart.mp4",
     "truncated_no_moov.mp4",
 ]
-BACKENDS = ["auto", "decord", "ffmpeg"]
+BACKENDS = ["auto", "decord", "pyav", "ffmpeg"]
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +104,14 @@ def test_bad_files_fail_with_the_reason_of_the_table(name: str, backend: str, ta
     assert name in caught.value.failure.message
 
 
+@pytest.mark.parametrize("fps", [2, 0.2])
+@pytest.mark.parametrize("name", FAILING)
+def test_bad_files_fail_whichever_frames_are_needed(name: str, fps: float, table: Any, material_path: Any) -> None:
+    with pytest.raises(DecodeFailure) as caught:
+        decode(material_path("cases", "videos", name), DecodeOptions(), Sampling(fps=fps))
+    assert caught.value.failure.reason == table[name]["outcome"]
+
+
 @pytest.mark.parametrize(
     ("name", "least"), [("mid_corruption.mp4", 124), ("truncated.mkv", 28), ("truncated_faststart.mp4", 25)]
 )
@@ -118,7 +126,7 @@ def test_what_decodes_of_damaged_files_can_be_kept_and_is_marked(name: str, leas
         assert (np.diff(time) > 0).all()
 
 
-@pytest.mark.parametrize("backend", ["decord", "ffmpeg"])
+@pytest.mark.parametrize("backend", ["decord", "pyav", "ffmpeg"])
 @pytest.mark.parametrize("name", OK)
 def test_whole_frames_equal_those_of_plain_ffmpeg(name: str, backend: str, material_path: Any) -> None:
     """Plain: one ffmpeg command with none of our filters, flags or arithmetic."""

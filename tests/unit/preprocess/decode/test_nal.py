@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preprocess.decode.nal import begins_anew
+from preprocess.decode.nal import begins_anew, is_well_formed
 
 AVC = bytes([1, 100, 0, 31, 0xFF])  # lengths of 4 bytes
 HEVC = bytes([1, *[0] * 20, 0xFD])  # lengths of 2 bytes
@@ -32,3 +32,19 @@ def units(length: int, *firsts: int) -> bytes:
 )
 def test_begins_anew(codec: str, configuration: bytes, packet: bytes, expected: bool) -> None:
     assert begins_anew(codec, configuration, packet) is expected
+
+
+@pytest.mark.parametrize(
+    ("packet", "expected"),
+    [
+        (units(4, 0x41), True),
+        (units(4, 0x06, 0x41), True),
+        (units(4, 0x06, 0x41)[:-1], False),
+        (units(4, 0x06, 0x41) + b"\0", False),
+        (b"\0\0\0\0" + units(4, 0x41), False),
+        (units(4, 0x06, 0xC1), False),
+        (bytes(byte ^ 0xFF for byte in units(4, 0x41)), False),
+    ],
+)
+def test_is_well_formed(packet: bytes, expected: bool) -> None:
+    assert is_well_formed("h264", AVC, packet) is expected
