@@ -79,6 +79,15 @@ def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
     assert "not_a_media_file" in first.stdout
     assert "missing_file" in first.stdout
     assert content(tmp_path / "store") == reference
+    early, *_, last = [line for line in first.stderr.splitlines() if " of 14 videos, " in line]
+    assert not early.startswith("14 ")
+    assert last.startswith("14 of 14 videos, 0.01167 h of video, ")
+    assert "is the slowest stage; " in first.stdout
+    (record,) = (json.loads(path.read_bytes()) for path in (tmp_path / "store" / "runs").iterdir())
+    spent = record["spent"]
+    assert (spent["videos"], spent["video_s"]) == (14, pytest.approx(42, abs=0.5))
+    assert min(spent["waiting_s"], spent["model_s"], spent["writing_s"], spent["decode_cpu_s"]) > 0
+    assert spent["elapsed_s"] >= spent["waiting_s"] + spent["model_s"] + spent["writing_s"]
     again = preprocess("run", config)
     assert again.returncode == 1
     assert "nothing to do" in again.stdout
@@ -110,15 +119,15 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
 
 
 def test_sigterm_ends_with_4_and_a_whole_store(small_media: Path, tmp_path: Path) -> None:
-    config = setup(small_media, tmp_path)
-    with subprocess.Popen(
-        [sys.executable, "-m", "preprocess", "run", str(config)], stderr=subprocess.PIPE, text=True
-    ) as run:
+    config, local = setup(small_media, tmp_path), tmp_path / "local"
+    command = [sys.executable, "-m", "preprocess", "run", str(config), f"ray.scratch={local}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         wait_for_units(tmp_path / "store", run, 1)
         run.terminate()
         _, rest = run.communicate()
     assert run.returncode == 4, rest
     assert "Traceback" not in rest
+    assert list(local.iterdir()) == [], "workers in the middle of a unit leave nothing on their own disk"
     assert preprocess("verify", tmp_path / "store").returncode == 0
 
 
@@ -204,6 +213,8 @@ def test_two_runs_on_one_store(small_media: Path, tmp_path: Path) -> None:
         (["run", "{config}", "sets.default.stream=thumbs"], 2, "holds pixels"),
         (["run", "{config}", "sets.default.tokenizer.name=/none"], 3, "/none"),
         (["run", "{config}", "store=/proc/none"], 2, "cannot be a store"),
+        (["run", "{config}", "ray.scratch={folder}/store/local"], 2, "is inside the store"),
+        pytest.param(["run", "{config}", "ray.scratch=/proc/none"], 3, "ray.scratch", marks=pytest.mark.full),
         (["verify", "nowhere"], 2, "nowhere is no store"),
         (["manifests", "{config}"], 2, "is no store"),
     ],
@@ -212,7 +223,9 @@ def test_wrong_requests_end_with_one_clear_message(
     small_media: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     config = setup(small_media, tmp_path)
-    done = preprocess(*[argument.format(config=config) for argument in arguments], cwd=tmp_path, env=environment())
+    done = preprocess(
+        *[argument.format(config=config, folder=tmp_path) for argument in arguments], cwd=tmp_path, env=environment()
+    )
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 
