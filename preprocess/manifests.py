@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from preprocess.captions.clean import CleanConfig, CleanResult, clean
 from preprocess.captions.read import read_track
 from preprocess.captions.segment import SegmentConfig, segment
@@ -256,7 +254,8 @@ class _Builder:
         return None
 
     def _captions(self, video_id: str, track: CaptionTrack, duration: float) -> tuple[Caption, ...]:
-        cleaned = clean(track.cues, duration, self._section.clean)
+        timed_words = self._section.segment.by != "cue"
+        cleaned = clean(track.cues, duration, self._section.clean, timed_words)
         self._report.add_track(video_id, track, cleaned)
         return segment(cleaned.captions, self._section.segment)
 
@@ -269,7 +268,7 @@ class _Builder:
             done += len(video.captions)
             self._write_video(video, ids)
 
-    def _write_video(self, video: _Prepared, ids: list[np.ndarray]) -> None:
+    def _write_video(self, video: _Prepared, ids: list[list[int]]) -> None:
         first = self._output.add_captions(
             video.video_id,
             [caption.start for caption in video.captions],

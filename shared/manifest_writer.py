@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,11 +23,13 @@ from shared.schema import SPLIT_NAME, FileEntry, ManifestInfo, Name
 from shared.shard_writer import FinishedFile
 
 PART_ROWS = 1_000_000
+_ROWS_AT_ONCE = 64
 
 VIDEO_COLUMNS = ("video_id", "split", "duration", "rows", "captions", "windows")
 CAPTION_COLUMNS = ("video_id", "start", "end", "text", "token_ids")
 WINDOW_COLUMNS = ("video_id", "start", "end", "first_row", "rows", "captions")
 FAILURE_COLUMNS = ("video_id", "stage", "reason", "message")
+TWINS = ("tokens.npy", "offsets.npy")
 
 
 class ManifestSetWriter:
@@ -60,17 +64,18 @@ class ManifestSetWriter:
         starts: Sequence[float],
         ends: Sequence[float],
         texts: Sequence[str],
-        token_ids: Sequence[np.ndarray],
+        token_ids: Sequence[Sequence[int] | np.ndarray],
     ) -> int:
-        """Add a video's captions (seconds; int32 ids, unpadded); returns the number of its first one in the set."""
+        """Add a video's captions (seconds; ids unpadded); returns the number of its first one in the set."""
         first = self._caption_count
         for start, end, text, ids in zip(starts, ends, texts, token_ids, strict=True):
-            row = (video_id, seconds(start), seconds(end), text, " ".join(map(str, ids.tolist())))
+            row = (video_id, seconds(start), seconds(end), text, " ".join(map(str, ids)))
             self._tables["captions"].write(row)
         lengths = np.array([len(ids) for ids in token_ids], np.int64)
         if len(lengths):
+            flat = np.fromiter(chain.from_iterable(token_ids), np.int32, int(lengths.sum()))
             with disk_full_stops(self._directory):
-                self._tokens.append(np.concatenate(token_ids).astype(np.int32))
+                self._tokens.append(flat)
                 self._offsets.append(self._token_count + np.cumsum(lengths))
         self._token_count += int(lengths.sum())
         self._caption_count += len(lengths)
@@ -91,7 +96,7 @@ class ManifestSetWriter:
 
         Raises RequestError for a split whose name cannot be part of a file name.
         """
-        if not re.fullmatch(SPLIT_NAME, split):
+        if split not in self._splits and not re.fullmatch(SPLIT_NAME, split):
             raise RequestError(
                 f"split {split!r} of video {video_id!r} cannot name a file; expected letters, digits, _ and -"
             )
@@ -124,7 +129,7 @@ class ManifestSetWriter:
         parts = {path.name: rows for table in self._tables.values() for path, rows in table.finish()}
         with disk_full_stops(self._directory):
             twins = [self._tokens.finish(), self._offsets.finish()]
-        hashes = {file: hash_file(self._directory / file) for file in sorted([*parts, *(t.name for t in twins)])}
+        assert [twin.name for twin in twins] == list(TWINS)
         info = ManifestInfo(
             name=name,
             fingerprint="",
@@ -138,21 +143,27 @@ class ManifestSetWriter:
             parts=dict(sorted(parts.items())),
             report=report,
         )
-        # Of everything the set says: its folder is named by it, and a folder's files are never replaced by others.
-        whole = fingerprint({"files": hashes, "manifest": info.model_dump(mode="json")})
-        info = info.model_copy(update={"fingerprint": whole})
-        write_new_file(self._directory / "manifest.json", canonical_json(info.model_dump(mode="json")))
-        hashes["manifest.json"] = hash_file(self._directory / "manifest.json")
-        return info, tuple(self._finished(info, file, digest) for file, digest in sorted(hashes.items()))
-
-    def _finished(self, info: ManifestInfo, file: str, digest: str) -> FinishedFile:
-        path = self._directory / file
-        return FinishedFile(path, f"{info.folder}/{file}", FileEntry(bytes=path.stat().st_size, xxh3=digest))
+        return finish_set(self._directory, info)
 
     def _table(self, name: str, columns: Sequence[str]) -> CsvParts:
         if name not in self._tables:
             self._tables[name] = CsvParts(self._directory, name, columns)
         return self._tables[name]
+
+
+def finish_set(directory: Path, info: ManifestInfo) -> tuple[ManifestInfo, tuple[FinishedFile, ...]]:
+    """Give a set, whose tables and twins are finished in `directory`, its fingerprint, and write its manifest.json."""
+    hashes = {file: hash_file(directory / file) for file in sorted([*info.parts, *TWINS])}
+    # Of everything the set says: its folder is named by it, and a folder's files are never replaced by others.
+    whole = fingerprint({"files": hashes, "manifest": info.model_dump(mode="json")})
+    info = info.model_copy(update={"fingerprint": whole})
+    write_new_file(directory / "manifest.json", canonical_json(info.model_dump(mode="json")))
+    hashes["manifest.json"] = hash_file(directory / "manifest.json")
+    files = []
+    for file, digest in sorted(hashes.items()):
+        entry = FileEntry(bytes=(directory / file).stat().st_size, xxh3=digest)
+        files.append(FinishedFile(directory / file, f"{info.folder}/{file}", entry))
+    return info, tuple(files)
 
 
 class CsvParts:
@@ -169,9 +180,10 @@ class CsvParts:
         if self._rows == PART_ROWS:
             self._close_part()
             self._open_part()
-        with disk_full_stops(self._directory):
-            self._writer.writerow(row)
+        self._waiting.append(row)
         self._rows += 1
+        if len(self._waiting) >= _ROWS_AT_ONCE:
+            self._write_waiting()
 
     def finish(self) -> list[tuple[Path, int]]:
         """Close and fsync; returns every part with its number of rows."""
@@ -183,27 +195,39 @@ class CsvParts:
         self._path = self._directory / (f"{self._name}.csv" if number == 0 else f"{self._name}.{number:05d}.csv")
         with disk_full_stops(self._directory):
             self._file = self._path.open("w", encoding="utf-8", newline="")
-        # Told CRLF, the csv module quotes fields with a lone CR, too, in every version of Python.
-        self._writer = csv.writer(_LineFeeds(self._file), lineterminator="\r\n")
-        self._writer.writerow(self._columns)
+        self._waiting: list[Sequence[object]] = [self._columns]
         self._rows = 0
+
+    def _write_waiting(self) -> None:
+        assert self._file is not None
+        rows, self._waiting = self._waiting, []  # a full disk ends the set: nothing is tried again
+        with disk_full_stops(self._directory):
+            self._file.write(_csv_text(rows))
 
     def _close_part(self) -> None:
         assert self._file is not None
+        self._write_waiting()
         with disk_full_stops(self._directory):
             self._file.close()
             fsync_file(self._path)
         self._parts.append((self._path, self._rows))
 
 
-class _LineFeeds:
-    """Ends the rows of a csv.writer, which come in one call each, with LF."""
+def _csv_text(rows: Sequence[Sequence[object]]) -> str:
+    """Rows that end with LF.
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    The csv module is told CRLF, because only then it quotes fields with a lone CR in every version of Python.
+    """
+    text = _with_crlf(rows)
+    if text.count("\n") == len(rows):  # every LF ends a row
+        return text.replace("\r\n", "\n")
+    return "".join(_with_crlf([row]).removesuffix("\r\n") + "\n" for row in rows)
 
-    def write(self, row: str) -> int:
-        return self._file.write(row.removesuffix("\r\n") + "\n")
+
+def _with_crlf(rows: Sequence[Sequence[object]]) -> str:
+    text = StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue()
 
 
 def seconds(value: float) -> str:

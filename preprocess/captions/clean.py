@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import partial
+from itertools import groupby, pairwise
 
 from pydantic import Field
 
 from preprocess.captions import markup, rolling, text, timing
-from preprocess.captions.spans import Span, Step, each
+from preprocess.captions.spans import Each, Span, Step, is_plain
 from preprocess.captions.types import Caption, Cue, Word
 from shared.config import Config
 
 STEPS: dict[str, Step] = {
-    "times": each(timing.repair_times),
-    "zero_length": each(timing.drop_zero_length),
+    "times": Each(timing.repair_times, plain=False),
+    "zero_length": Each(timing.drop_zero_length, plain=False),
     "tags": markup.strip_tags,
-    "entities": each(markup.strip_entities),
+    "entities": Each(markup.strip_entities, plain=False),
     "rolling": rolling.unroll,
-    "mojibake": each(text.fix_mojibake),
-    "unicode": each(text.normalise_unicode),
-    "sounds": each(text.drop_sounds),
-    "speakers": each(text.drop_speakers),
-    "whitespace": each(text.collapse_whitespace),
-    "empty": each(text.drop_empty),
+    "mojibake": Each(text.fix_mojibake),
+    "unicode": Each(text.normalise_unicode),
+    "sounds": Each(text.drop_sounds),
+    "speakers": Each(text.drop_speakers),
+    "whitespace": Each(text.collapse_whitespace),
+    "empty": Each(text.drop_empty),
     "beyond_end": timing.keep_inside,
     "duplicates": timing.drop_duplicates,
     "overlaps": timing.cut_overlaps,
@@ -82,24 +83,79 @@ class _Tally:
             examples.append((_show(before), "" if after is None else _show(after)))
 
 
-def clean(cues: Sequence[Cue], duration: float | None, config: CleanConfig) -> CleanResult:
-    """Clean one track. `duration` is the video's, in seconds; None if unknown, and then nothing is beyond its end."""
+def clean(cues: Sequence[Cue], duration: float | None, config: CleanConfig, words: bool = True) -> CleanResult:
+    """Clean one track.
+
+    duration: of the video, in seconds; None if unknown, and then nothing is beyond its end. words: whether captions of
+    a track that times words carry them; nobody needs them where cues stay as they are.
+    """
     names = [name for name in STEPS if getattr(config, name)]
     tally = _Tally(config.examples, dict.fromkeys(names, 0))
+    passes = _passes(names, tally)
     spans = [Span(cue.start, cue.end, cue.text) for cue in cues]
     for _ in range(_MOST_PASSES):
         before = spans
-        for name in names:
-            spans = _apply(name, spans, duration, tally)
+        for apply in passes:
+            spans = apply(spans, duration)
         if spans == before:
             break
     examples = {name: tuple(found) for name, found in tally.examples.items()}
-    return CleanResult(tuple(_caption(span) for span in spans), tally.counts, examples)
+    return CleanResult(tuple(_caption(span, words) for span in spans), tally.counts, examples)
 
 
-def _apply(name: str, spans: list[Span], duration: float | None, tally: _Tally) -> list[Span]:
+_Pass = Callable[[list[Span], float | None], list[Span]]
+
+
+def _passes(names: list[str], tally: _Tally) -> list[_Pass]:
+    """Steps that look at single spans and follow each other are one walk over the track."""
+    passes: list[_Pass] = []
+    for single, group in groupby(names, lambda name: isinstance(STEPS[name], Each)):
+        if single:
+            passes.append(_each_pass({name: step for name in group if isinstance(step := STEPS[name], Each)}, tally))
+        else:
+            passes += [partial(_apply_whole, name, tally) for name in group]
+    return passes
+
+
+def _each_pass(steps: dict[str, Each], tally: _Tally) -> _Pass:
+    changes = [(name, step.change) for name, step in steps.items()]
+    spare_plain = all(step.plain for step in steps.values())
+    settled: dict[int, Span] = {}  # by id: what all of these steps leave as it is needs no second look
+
+    def walk(spans: list[Span], duration: float | None) -> list[Span]:
+        del duration
+        kept: list[Span] = []
+        for before in spans:
+            if id(before) in settled or (spare_plain and is_plain(before.text)):
+                kept.append(before)
+                continue
+            after = _apply_each(changes, before, tally)
+            if after is not None:
+                kept.append(after)
+            if after is before:
+                settled[id(before)] = before
+        return kept
+
+    return walk
+
+
+def _apply_each(steps: list[tuple[str, Callable[[Span], Span | None]]], span: Span, tally: _Tally) -> Span | None:
+    for name, change in steps:
+        after = change(span)
+        if after is not span and after != span:
+            tally.note(name, span, after)
+        if after is None:
+            return None
+        span = after
+    return span
+
+
+def _apply_whole(name: str, tally: _Tally, spans: list[Span], duration: float | None) -> list[Span]:
+    step = STEPS[name]
+    assert not isinstance(step, Each)
+    answers = step(spans, duration)
     kept: list[Span] = []
-    for before, after in zip(spans, STEPS[name](spans, duration), strict=True):
+    for before, after in zip(spans, answers, strict=True):
         if after is not before and after != before:
             tally.note(name, before, after)
         if after is not None:
@@ -114,17 +170,18 @@ def _show(span: Span) -> str:
 _PIECE = re.compile(r"\S+")
 
 
-def _caption(span: Span) -> Caption:
-    return Caption(span.start, span.end, span.text, _words(span) if span.marks else ())
+def _caption(span: Span, words: bool) -> Caption:
+    return Caption(span.start, span.end, span.text, _words(span) if words and span.marks else ())
 
 
 def _words(span: Span) -> tuple[Word, ...]:
     """Words at white space, and at marks inside text that is written without it (Chinese, Japanese, Thai)."""
     words: list[Word] = []
     marks = deque(span.marks)
+    spaced = span.text.isascii()
     for piece in _PIECE.finditer(span.text):
-        edges = [piece.start(), *_inner_edges(span.text, marks, *piece.span()), piece.end()]
-        for begin, end in pairwise(edges):
+        inner = [] if spaced else _inner_edges(span.text, marks, *piece.span())
+        for begin, end in pairwise([piece.start(), *inner, piece.end()]):
             time = None
             while marks and marks[0][0] <= begin:
                 time = marks.popleft()[1]

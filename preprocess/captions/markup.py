@@ -20,6 +20,8 @@ _TAG = re.compile(
     r"|(?P<escape>\\[Nh])",
     re.IGNORECASE,
 )
+_MAY_HOLD = re.compile(r"[<\\]")
+_STAMP = re.compile(r"<([0-9]{2}):([0-5][0-9]):([0-5][0-9])\.([0-9]{3})>")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
@@ -29,7 +31,7 @@ def strip_tags(spans: list[Span], duration: float | None) -> list[Span | None]:
     In a track that times words, the first word of every cue is spoken when the cue starts.
     """
     del duration
-    stripped = [_strip(span) if "<" in span.text or "\\" in span.text else span for span in spans]
+    stripped = [(_only_stamps(span) or _strip(span)) if _MAY_HOLD.search(span.text) else span for span in spans]
     if not any(new.marks and not old.marks for old, new in zip(spans, stripped, strict=True)):
         return list(stripped)
     return [_with_first_mark(span) for span in stripped]
@@ -40,6 +42,30 @@ def strip_entities(span: Span) -> Span:
     if "&" not in span.text:
         return span
     return substitute(span, _ENTITY, lambda match: html.unescape(match.group()))
+
+
+def _only_stamps(span: Span) -> Span | None:
+    """The span as `_strip` makes it, where it holds timestamps of the usual form and `<c>` alone; else None.
+
+    Automatic captions time every word, so that nearly all the tags there are look like this.
+    """
+    if span.marks or "<c>" not in span.text:
+        return None
+    first, *rest = _STAMP.split(span.text.replace("<c>", "").replace("</c>", ""))
+    texts = [first, *rest[4::5]]
+    text = "".join(texts)
+    if _MAY_HOLD.search(text):
+        return None
+    marks: list[tuple[int, float]] = []
+    length, earliest = 0, span.start
+    for number, piece in enumerate(texts[:-1]):
+        length += len(piece)
+        hours, minutes, whole, thousandths = map(int, rest[5 * number : 5 * number + 4])
+        seconds = (hours * 3_600_000 + minutes * 60_000 + whole * 1000 + thousandths) / 1000
+        if earliest <= seconds <= span.end:
+            marks.append((length, seconds))
+            earliest = seconds
+    return span.with_text(text, tuple(marks))
 
 
 def _strip(span: Span) -> Span:

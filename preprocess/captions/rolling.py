@@ -11,9 +11,8 @@ joined  cues of one line that starts with all, or the last pieces, of the cue be
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from bisect import bisect_left
+from typing import NamedTuple
 
 from preprocess.captions.spans import HOLD, Span
 from preprocess.captions.timing import cut_overlaps
@@ -24,8 +23,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _WORD = re.compile(r"\S+")
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     key: str
     offset: int
     timed: bool
@@ -34,41 +32,66 @@ class _Line:
 def unroll(spans: list[Span], duration: float | None) -> list[Span | None]:
     """Cut what each cue repeats of the one before; a cue with nothing new is gone. Other tracks come back unchanged."""
     del duration
-    form = _form(spans)
-    if form is None:
+    cuts = _cuts(spans)
+    if cuts is None:
         return list(spans)
-    cuts = _line_cuts(spans) if form == "lines" else _joined_cuts(spans)
     timed = any(span.marks for span in spans)
     # A line stays on screen while the next is spoken: what a cue adds ends where the next cue starts.
     spoken = [span for span in cut_overlaps(spans, None) if span is not None]
     return [_cut(span, at, timed) for span, at in zip(spoken, cuts, strict=True)]
 
 
-def _form(spans: list[Span]) -> Literal["lines", "joined"] | None:
-    if any("\n" in span.text for span in spans) and _rolls_by_lines(spans):
-        return "lines"
-    return "joined" if _may_join(spans) and _rolls_joined(spans) else None
+def _cuts(spans: list[Span]) -> list[int] | None:
+    """For every span, the offset at which its new text starts; None for a track that does not roll."""
+    if any("\n" in span.text for span in spans) and _may_repeat_lines(spans):
+        lines = [_lines(span) for span in spans]
+        cuts = _line_cuts(spans, lines)
+        if _rolls_by_lines(spans, lines, cuts):
+            return cuts
+    if _may_join(spans):
+        cuts = _joined_cuts(spans)
+        if _rolls_joined(spans, cuts):
+            return cuts
+    return None
 
 
-def _rolls_by_lines(spans: list[Span]) -> bool:
+def _may_repeat_lines(spans: list[Span]) -> bool:
+    """Whether the first line of any cue stands in the one before: where none does, the exact look is not needed."""
+    before = ""
+    for span in spans:
+        text = span.text if span.text.isascii() else _INVISIBLE.sub("", span.text)
+        if " ".join(text.lstrip().partition("\n")[0].split()) in before:
+            return True
+        before = " ".join(text.split()) or before
+    return False
+
+
+def _rolls_by_lines(spans: list[Span], lines: list[list[_Line]], cuts: list[int]) -> bool:
     several = carried = 0
-    for span, at in zip(spans, _line_cuts(spans), strict=True):
-        lines = _lines(span)
-        if len(lines) > 1 and lines[0].offset == _first_text(span.text):
+    for span, own, at in zip(spans, lines, cuts, strict=True):
+        if len(own) > 1 and own[0].offset == _first_text(span.text):
             several += 1
             carried += 0 < at < len(span.text)
     return carried > 0 and carried * 2 >= several
 
 
 def _may_join(spans: list[Span]) -> bool:
-    """Whether any cue starts with the first word of the one before: where none does, the exact look is not needed."""
-    first = [span.text.split(None, 1)[:1] for span in spans]
-    return any(word and word == before for before, word in pairwise(first))
+    """Whether any cue starts with all words of the one before: the first to grow does, and most tracks have none."""
+    before: list[str] = []
+    for span in spans:
+        if before and span.text.lstrip().startswith(before[0]):
+            words = span.text.split()
+            if words[: len(before)] == before:
+                return True
+            before = words or before
+        else:
+            before = span.text.split() or before
+    return False
 
 
-def _rolls_joined(spans: list[Span]) -> bool:
+def _rolls_joined(spans: list[Span], cuts: list[int]) -> bool:
     fresh = grown = 0
-    for span, at in zip(spans, _joined_cuts(spans), strict=True):
+    for span, at in zip(spans, cuts, strict=True):
         if span.text.strip() and at < len(span.text):
             fresh += 1
             grown += at > 0
@@ -83,24 +106,24 @@ def _first_text(text: str) -> int:
 def _lines(span: Span) -> list[_Line]:
     """The lines that hold text; timed are those with a word spoken after the cue's start: no repeats, then."""
     lines: list[_Line] = []
+    later = [at for at, time in span.marks if time > span.start]
     offset = 0
     for line in span.text.split("\n"):
         key = " ".join((line if line.isascii() else _INVISIBLE.sub("", line)).split())
         if key:
             end = offset + len(line)
-            timed = any(offset <= at < end and time > span.start for at, time in span.marks)
+            timed = bisect_left(later, offset) < bisect_left(later, end)
             lines.append(_Line(key, offset, timed))
         offset += len(line) + 1
     return lines
 
 
-def _line_cuts(spans: list[Span]) -> list[int]:
+def _line_cuts(spans: list[Span], lines_of: list[list[_Line]]) -> list[int]:
     """For every span, the offset at which its new text starts: the text's length where there is none."""
     cuts: list[int] = []
     shown: list[str] = []
     shown_until = float("-inf")
-    for span in spans:
-        lines = _lines(span)
+    for span, lines in zip(spans, lines_of, strict=True):
         count = _carried_lines(span, lines, shown, shown_until)
         cuts.append(lines[count].offset if 0 < count < len(lines) else len(span.text) if count else 0)
         if lines:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 HOLD = 0.05
 """Seconds: a cue this short is no speech; it only keeps a line on screen."""
@@ -15,8 +16,7 @@ Marks = tuple[tuple[int, float], ...]
 """(offset in the text, second at which what stands there is spoken), offsets rising."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One cue between two steps. A step answers with one span for each it got, or None where the cue is gone."""
 
     start: float
@@ -31,8 +31,29 @@ class Span:
         return Span(start, end, self.text, self.marks)
 
 
-Step = Callable[[list[Span], float | None], list[Span | None]]
-"""spans and the video's duration (None: unknown) -> one answer per span."""
+Whole = Callable[[list[Span], float | None], list[Span | None]]
+"""A step that looks at a whole track: spans and the video's duration (None: unknown) -> one answer per span."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A step that looks at one span at a time, and at nothing else: what it leaves once, it leaves always.
+
+    plain: whether it leaves everything that `is_plain`, and is dear enough for that to be asked first.
+    """
+
+    change: Callable[[Span], Span | None]
+    plain: bool = True
+
+
+Step = Whole | Each
+
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9,.'?! ]|  | \Z")
+
+
+def is_plain(text: str) -> bool:
+    """A letter, then ASCII letters, digits and sentence marks, with single spaces between words: nothing to clean."""
+    return text[:1].isalpha() and not _NOT_PLAIN.search(text)
 
 
 def substitute(span: Span, pattern: re.Pattern[str], new: Callable[[re.Match[str]], str], timed: bool = False) -> Span:
@@ -41,6 +62,9 @@ def substitute(span: Span, pattern: re.Pattern[str], new: Callable[[re.Match[str
     A mark inside a match moves behind the replacement. With `timed` the match is something that was *heard*, so a mark
     inside it or right before it is its own time and goes with it, instead of passing to the next word.
     """
+    if not span.marks:
+        text = pattern.sub(new, span.text)
+        return span if text == span.text else span.with_text(text, ())
     pieces: list[str] = []
     marks: list[tuple[int, float]] = []
     pending = deque(span.marks)
@@ -79,13 +103,3 @@ def rewrite(span: Span, change: Callable[[str], str]) -> Span:
         length += len(piece)
         marks.append((length, time))
     return span.with_text(text, tuple(marks))
-
-
-def each(change: Callable[[Span], Span | None]) -> Step:
-    """A step that looks at one span at a time."""
-
-    def step(spans: list[Span], duration: float | None) -> list[Span | None]:
-        del duration
-        return [change(span) for span in spans]
-
-    return step

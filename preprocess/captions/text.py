@@ -35,7 +35,7 @@ _GAPS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ud800-\udfff]")
 # What the patterns need at the least: most captions are spared the rest.
 _MAY_BE_SOUND = re.compile(r"[\[(*]")
 _MAY_BE_SPEAKER = re.compile(r"[:>\n]")
-_SPACE = re.compile(r"\s+")
+_SPACE = re.compile(r"\s{2,}|[^\S ]")
 _READABLE = re.compile(r"[^\W_]")
 
 

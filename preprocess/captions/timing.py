@@ -9,6 +9,8 @@ from preprocess.captions.spans import HOLD, Span
 
 def repair_times(span: Span) -> Span | None:
     """Times that are no numbers: the cue goes. Start after end: swapped. Before zero: cut at zero."""
+    if 0 <= span.start <= span.end < math.inf:
+        return span
     if not (math.isfinite(span.start) and math.isfinite(span.end)):
         return None
     start, end = max(0.0, min(span.start, span.end)), max(0.0, span.start, span.end)

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from preprocess.captions.tokens import Encoded
 from shared.errors import EnvironmentLacking, RequestError
 from shared.fingerprint import fingerprint
@@ -49,10 +47,14 @@ class HuggingFaceTokenizer:
         kept: list[list[int]] = []
         read: list[list[int]] = []
         tokens: list[int] = []
-        for encoding in self._tokenizer.backend_tokenizer.encode_batch(list(texts)):
-            kept.append(encoding.ids)
-            read.append(encoding.ids + [one for more in encoding.overflowing for one in more.ids])
-            tokens.append(len(read[-1]) - self._special * (1 + len(encoding.overflowing)))
+        # The fast form does not work out which characters each token is from: ids are the same.
+        for encoding in self._tokenizer.backend_tokenizer.encode_batch_fast(list(texts)):
+            ids = encoding.ids
+            kept.append(ids)
+            # What was cut off comes in further encodings, which only a text that fills its place can have.
+            more = encoding.overflowing if len(ids) >= self._max_length else ()
+            read.append(ids + [one for part in more for one in part.ids] if more else ids)
+            tokens.append(len(read[-1]) - self._special * (1 + len(more)))
         return self._count(kept, read, tokens)
 
     def _encode_slow(self, texts: Sequence[str]) -> Encoded:
@@ -66,7 +68,7 @@ class HuggingFaceTokenizer:
     def _count(self, kept: list[list[int]], read: list[list[int]], tokens: list[int]) -> Encoded:
         unknown = [0 if self._unknown_id is None else ids.count(self._unknown_id) for ids in read]
         return Encoded(
-            ids=[np.array(ids, np.int32) for ids in kept],
+            ids=kept,
             tokens=sum(tokens),
             truncated=sum(count > self._max_length - self._special for count in tokens),
             unknown=sum(unknown),

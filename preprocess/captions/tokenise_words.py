@@ -36,7 +36,7 @@ class WordListTokenizer:
         }
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        ids: list[np.ndarray] = []
+        ids: list[list[int]] = []
         tokens = truncated = unknown = empty = 0
         for text in texts:
             words = _WORD.findall(text)
@@ -45,7 +45,7 @@ class WordListTokenizer:
             unknown += len(words) - len(found)
             truncated += len(found) > self._max_length
             empty += not found
-            ids.append(np.array(found[: self._max_length], np.int32))
+            ids.append(found[: self._max_length])
         return Encoded(ids, tokens, truncated, unknown, empty)
 
     def _lookup(self, word: str) -> int:

@@ -39,7 +39,7 @@ def parse_webvtt(text: str) -> tuple[list[Cue], list[tuple[int, str]]]:
 
 def _collect_block(lines: list[str], first: int, cues: list[Cue], skipped: list[tuple[int, str]]) -> int:
     """Read the block that starts at line `first`; returns the line to go on with."""
-    arrow_at = next((at for at in (first, first + 1) if at < len(lines) and "-->" in lines[at]), None)
+    arrow_at = _arrow(lines, first)
     body = first if arrow_at is None else arrow_at + 1
     end = body
     while end < len(lines) and lines[end] and "-->" not in lines[end]:
@@ -55,6 +55,12 @@ def _collect_block(lines: list[str], first: int, cues: list[Cue], skipped: list[
     else:
         cues.append(Cue(*timings, text))
     return end
+
+
+def _arrow(lines: list[str], first: int) -> int | None:
+    if "-->" in lines[first]:
+        return first
+    return first + 1 if first + 1 < len(lines) and "-->" in lines[first + 1] else None
 
 
 def parse_timings(line: str) -> tuple[float, float] | None:

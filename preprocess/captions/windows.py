@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -40,8 +40,7 @@ class WindowConfig(Config):
     max_candidates: int | None = Field(default=None, ge=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """start, end: seconds in the video. first_row, rows: relative to the video. candidates: numbers in its captions."""
 
     start: float
@@ -89,13 +88,16 @@ def align(captions: Sequence[Caption], row_spans: np.ndarray, duration: float, c
     first_W, rows_W = rows_of(bounds_W2, row_spans)
     windows: list[Window] = []
     left_out: list[LeftOut] = []
-    for (start, end), first, rows, bag in zip(bounds_W2.tolist(), first_W.tolist(), rows_W.tolist(), bags, strict=True):
-        if not len(bag):
+    numbers = (bag.tolist() for bag in bags)
+    for (start, end), first, rows, bag in zip(
+        bounds_W2.tolist(), first_W.tolist(), rows_W.tolist(), numbers, strict=True
+    ):
+        if not bag:
             left_out.append(LeftOut(start, end, "no_captions"))
         elif not rows:
             left_out.append(LeftOut(start, end, "no_rows"))
         else:
-            windows.append(Window(start, end, first, rows, tuple(bag.tolist())))
+            windows.append(Window(start, end, first, rows, tuple(bag)))
     return Alignment(tuple(windows), tuple(left_out))
 
 
@@ -137,19 +139,18 @@ def _nearest(centre_N: np.ndarray, count: int) -> list[np.ndarray]:
     total = len(centre_N)
     order_N = np.argsort(centre_N, kind="stable")
     reach = min(count - 1, total - 1)
-    offset_C = np.arange(-reach, reach + 1)
+    # Itself, then its neighbours by their places: a stable sort by distance leaves equally near ones in this order.
+    offset_C = np.array(sorted(range(-reach, reach + 1), key=lambda offset: (abs(offset), offset)))
     place_NC = np.arange(total)[:, None] + offset_C[None, :]
     inside_NC = (place_NC >= 0) & (place_NC < total)
     caption_NC = order_N[np.clip(place_NC, 0, total - 1)]
     distance_NC = np.abs(centre_N[caption_NC] - centre_N[order_N][:, None])
     distance_NC[~inside_NC] = np.inf
-    nearness_NC = np.broadcast_to(np.abs(offset_C) * 2 + (offset_C > 0), distance_NC.shape)
-    ranked_NC = np.lexsort((nearness_NC, distance_NC), axis=1)[:, :count]
-    bags: list[np.ndarray] = [np.empty(0, np.int64)] * total
-    for row in range(total):
-        ranked = ranked_NC[row]
-        bags[order_N[row]] = caption_NC[row, ranked[inside_NC[row, ranked]]]
-    return bags
+    # On one side at least, all places within reach are inside: there are always so many at a finite distance.
+    ranked_NK = np.argsort(distance_NC, axis=1, kind="stable")[:, : reach + 1]
+    bag_NK = np.empty((total, reach + 1), np.int64)
+    bag_NK[order_N] = np.take_along_axis(caption_NC, ranked_NK, axis=1)
+    return list(bag_NK)
 
 
 def _fixed(times: _Times, duration: float, config: WindowConfig) -> tuple[np.ndarray, list[np.ndarray]]:

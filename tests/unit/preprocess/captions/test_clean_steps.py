@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from preprocess.captions.clean import CleanConfig, clean
+from preprocess.captions import markup
+from preprocess.captions.clean import STEPS, CleanConfig, clean
+from preprocess.captions.spans import Each, Span, is_plain
 from preprocess.captions.types import Cue
 
 
@@ -119,3 +121,37 @@ def test_counts_and_examples() -> None:
         ("1.000 --> 2.000 <i>w1</i>", "1.000 --> 2.000 w1"),
     )
     assert result.examples["empty"] == (("9.000 --> 10.000 ", ""),)
+
+
+@pytest.mark.parametrize("text", ["open the oven", "Add 2 eggs, don't stir. Why? Now!", "a"])
+def test_every_step_that_is_spared_plain_text_would_leave_it(text: str) -> None:
+    assert is_plain(text)
+    spared = [step for step in STEPS.values() if isinstance(step, Each) and step.plain]
+    assert len(spared) == 6
+    assert [step.change(Span(0.0, 1.0, text)) for step in spared] == [Span(0.0, 1.0, text)] * 6
+
+
+@pytest.mark.parametrize(
+    "text", ["", " a", "a ", "a  b", "-a", "a:", ">a", "[a]", "é", "a\nb", "a*b*", "1 a", "a\u200b"]
+)
+def test_what_a_step_may_change_is_not_plain(text: str) -> None:
+    assert not is_plain(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open<00:00:01.000><c> the</c><00:00:02.000><c> oven</c>",
+        "open<00:00:09.000><c> late</c><00:00:00.000><c> early</c>",
+        "<00:00:01.500><c>open</c>\n<c> </c>",
+        "a <c>b</c>",
+    ],
+)
+def test_the_short_way_for_word_times_is_the_long_one(text: str) -> None:
+    span = Span(0.5, 4.0, text)
+    assert markup._only_stamps(span) == markup._strip(span)
+
+
+@pytest.mark.parametrize("text", ["a<00:00:01.000> b", "a <c><i>b</i></c>", "a <c>\\h b</c>", "<c>x<00:99:01.000></c>"])
+def test_the_short_way_is_for_usual_word_times_alone(text: str) -> None:
+    assert markup._only_stamps(Span(0.0, 4.0, text)) is None

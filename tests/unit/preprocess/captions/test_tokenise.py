@@ -33,13 +33,12 @@ def change_json(path: Path, **values: object) -> None:
 def test_bert_word_pieces() -> None:
     tokenizer = load_tokenizer(TokenizerConfig(name=BERT, max_length=8))
     encoded = tokenizer.encode(["Hello world", "how are you doing today my good friend", "", "🦄 café"])
-    assert [ids.tolist() for ids in encoded.ids] == [
+    assert encoded.ids == [
         [101, 7592, 2088, 102],
         [101, 2129, 2024, 2017, 2725, 2651, 2026, 102],
         [101, 102],
         [101, 100, 7668, 102],
     ]
-    assert all(ids.dtype == np.int32 for ids in encoded.ids)
     assert (encoded.tokens, encoded.truncated, encoded.unknown, encoded.empty) == (12, 1, 1, 1)
     assert tokenizer.encode([]).ids == []
 
@@ -133,8 +132,7 @@ def test_the_word_list_of_howto100m(tmp_path: Path) -> None:
     np.save(path, np.array(["open", "the", "oven", "don't"]))
     tokenizer = load_tokenizer(words(path))
     encoded = tokenizer.encode(["Open the big oven!", "don't, the oven the", "huge"])
-    assert [ids.tolist() for ids in encoded.ids] == [[1, 2, 3], [4, 2, 3], []]
-    assert encoded.ids[2].dtype == np.int32
+    assert encoded.ids == [[1, 2, 3], [4, 2, 3], []]
     assert (encoded.tokens, encoded.truncated, encoded.unknown, encoded.empty) == (9, 1, 2, 1)
     assert (tokenizer.identity["pad_id"], tokenizer.identity["vocab_size"]) == (0, 5)
     text = tmp_path / "dict.txt"
