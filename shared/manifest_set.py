@@ -132,6 +132,10 @@ class ManifestSet:
         """int32: the ids of one caption, unpadded."""
         return self._tokens[self.token_offsets[caption] : self.token_offsets[caption + 1]]
 
+    def token_range(self, first: int, last: int) -> np.ndarray:
+        """int32: the ids [first, last) of all that the set has, as `token_offsets` counts them."""
+        return self._tokens[first:last]
+
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
         """The rows of a table through all its parts. Raises DamageFound naming a file that cannot be read as one."""
         for file in self.info.part_files(table):

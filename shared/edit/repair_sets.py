@@ -8,16 +8,15 @@ from shared.edit.mend import mend_twins
 from shared.edit.sets import SetPart, why_not_editable, write_set
 from shared.errors import DamageFound
 from shared.manifest_set import ManifestSet
+from shared.manifest_writer import TWINS
 from shared.schema import SetEntry
 from shared.shard_writer import FinishedFile
 from shared.store import Store, StoreWriter, set_entry
 
-_TWINS = ("tokens.npy", "offsets.npy")
-
 
 def twins_again(store: Store, entry: SetEntry, broken: set[str], scratch: Path) -> list[FinishedFile]:
     """The binary twins of a set whose tables are whole; nothing where there is nothing to mend, or it cannot be."""
-    twins = {f"{entry.path}/{name}" for name in _TWINS}
+    twins = {f"{entry.path}/{name}" for name in TWINS}
     if not broken or broken - twins:
         return []
     try:

@@ -1,26 +1,39 @@
 """Manifest sets without some videos, or put together from several stores. Captions are numbered again.
 
-Reads and writes a row at a time: memory does not grow with the number of captions.
+Works on pieces of the tables as bytes: Python sees every video, and no caption.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from shared.atomic import disk_full_stops
+from shared.containers import NpyRowFile
+from shared.edit.raw_table import RawParts, RawTable, csv_field, renumbered
 from shared.edit.take import Keep
 from shared.errors import DamageFound
 from shared.manifest_set import ManifestSet
-from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS, ManifestSetWriter
+from shared.manifest_writer import (
+    CAPTION_COLUMNS,
+    FAILURE_COLUMNS,
+    TWINS,
+    VIDEO_COLUMNS,
+    WINDOW_COLUMNS,
+    CsvParts,
+    finish_set,
+)
 from shared.schema import ManifestInfo
 from shared.shard_writer import FinishedFile
 from shared.store import Store
 
-_TWINS = {"manifest.json", "tokens.npy", "offsets.npy"}
+_COPY_TOKENS = 1 << 20
+# Of a run: its rows are looked at twice, and should be in the same part of a table both times.
+_MOST_VIDEOS = 4096
 
 
 @dataclass(frozen=True)
@@ -37,7 +50,7 @@ def why_not_editable(store: Store, name: str) -> str | None:
     stream = store.root.streams.get(entry.stream)
     if stream is None or stream.fingerprint != entry.stream_fingerprint:
         return "it was cut for another version of its stream"
-    known = _TWINS | set(store.manifest_set(name).info.parts)
+    known = {"manifest.json", *TWINS} | set(store.manifest_set(name).info.parts)
     extra = sorted(
         path for path in store.root.files if path.startswith(f"{entry.path}/") and path.rpartition("/")[2] not in known
     )
@@ -57,74 +70,160 @@ def write_set(parts: Sequence[SetPart], directory: Path, edited_by: str) -> tupl
     Its report says only how it came about: a report of the old set tells of videos, with examples of their captions.
     Raises DamageFound where a set's tables do not fit each other.
     """
-    output = ManifestSetWriter(directory)
+    output = _SetCopier(directory)
     for part in parts:
-        _Copier(part.manifest, part.keep, output).copy()
-    info = parts[0].manifest.info
-    made, files = output.finish(
-        name=info.name,
-        stream=info.stream,
-        stream_fingerprint=info.stream_fingerprint,
-        config=info.config,
-        tokenizer=info.tokenizer,
-        report={"edited_by": edited_by},
-    )
+        output.take(part)
+    made, files = output.finish(parts[0].manifest.info, {"edited_by": edited_by})
     return made, list(files)
 
 
-class _Copier:
-    """Walks the tables of a set side by side: each holds the rows of a video together, in the order of videos.csv."""
+class _SetCopier:
+    """Puts a set together from pieces of others' tables. What differs is written again: numbers of captions, counts.
 
-    def __init__(self, manifest: ManifestSet, keep: Keep, output: ManifestSetWriter) -> None:
-        self._manifest, self._keep, self._output = manifest, keep, output
-        self._captions = manifest.rows("captions", CAPTION_COLUMNS)
-        self._windows = {split: manifest.rows(f"windows-{split}", WINDOW_COLUMNS) for split in manifest.splits}
-        self._first = 0
+    A table holds the rows of a video together, in the order of videos.csv, which says how many there are.
+    """
 
-    def copy(self) -> None:
-        for video in self._manifest.rows("videos", VIDEO_COLUMNS):
-            video_id, split = video["video_id"], video["split"]
-            try:
-                captions, windows = int(video["captions"]), int(video["windows"])
-                rows = self._take(self._captions, captions, video_id)
-                cut = self._take(self._windows.get(split, iter(())), windows, video_id)
-                if self._keep(video_id):
-                    self._write(video, rows, cut)
-            except (ValueError, IndexError) as error:
-                raise self._unfit(video_id, str(error)) from None
-            self._first += captions
-        for row in self._manifest.rows("failures", FAILURE_COLUMNS):
-            if self._keep(row["video_id"]):
-                self._output.add_failure(row["video_id"], row["stage"], row["reason"], row["message"])
+    def __init__(self, directory: Path) -> None:
+        with disk_full_stops(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            self._tokens = NpyRowFile(directory / "tokens", (), np.dtype(np.int32))
+            self._offsets = NpyRowFile(directory / "offsets", (), np.dtype(np.int64))
+            self._offsets.append(np.zeros(1, np.int64))
+        self._directory = directory
+        self._videos = CsvParts(directory, "videos", VIDEO_COLUMNS)
+        self._failures = CsvParts(directory, "failures", FAILURE_COLUMNS)
+        self._captions = RawParts(directory, "captions", CAPTION_COLUMNS)
+        self._windows: dict[str, RawParts] = {}
+        self._counts: Counter[str] = Counter()  # windows of each split
+        self.captions = self.tokens = 0
 
-    def _take(self, table: Iterator[dict[str, str]], count: int, video_id: str) -> list[dict[str, str]]:
-        rows = list(islice(table, count))
-        if len(rows) != count or any(row["video_id"] != video_id for row in rows):
-            raise self._unfit(video_id, f"{count} rows of it were expected next in a table")
-        return rows
+    def take(self, part: SetPart) -> None:
+        """Raises DamageFound where the tables do not fit each other, StoppedEarly on a full disk."""
+        manifest = part.manifest
+        try:
+            runs = [_Run(videos) for videos in _kept_runs(manifest, part.keep)]
+        except ValueError as error:
+            raise DamageFound(f"{manifest.path}/videos.csv has a row that is none: {error}; run `verify`") from None
+        captions = RawTable(manifest, "captions")
+        windows = {split: RawTable(manifest, f"windows-{split}") for split in manifest.splits}
+        for run in runs:
+            run.check(captions, windows)
+            self._take_run(run, manifest, captions, windows)
+        for row in manifest.rows("failures", FAILURE_COLUMNS):
+            if part.keep(row["video_id"]):
+                self._failures.write([row[column] for column in FAILURE_COLUMNS])
 
-    def _write(self, video: dict[str, str], captions: list[dict[str, str]], windows: list[dict[str, str]]) -> None:
-        tokens = [np.array(self._manifest.caption_tokens(self._first + k)) for k in range(len(captions))]
-        first = self._output.add_captions(
-            video["video_id"],
-            [float(row["start"]) for row in captions],
-            [float(row["end"]) for row in captions],
-            [row["text"] for row in captions],
-            tokens,
+    def finish(self, like: ManifestInfo, report: dict[str, object]) -> tuple[ManifestInfo, tuple[FinishedFile, ...]]:
+        with disk_full_stops(self._directory):
+            self._tokens.finish()
+            self._offsets.finish()
+        parts = {path.name: rows for table in (self._videos, self._failures) for path, rows in table.finish()}
+        for raw in (self._captions, *self._windows.values()):
+            parts |= raw.finish()
+        return finish_set(
+            self._directory,
+            like.model_copy(
+                update={
+                    "fingerprint": "",
+                    "captions": self.captions,
+                    "tokens": self.tokens,
+                    "splits": dict(sorted(self._counts.items())),
+                    "parts": dict(sorted(parts.items())),
+                    "report": report,
+                }
+            ),
         )
-        moved = first - self._first
-        for row in windows:
-            bag = [int(number) + moved for number in row["captions"].split()]
-            if bag and not first <= min(bag) <= max(bag) < first + len(captions):
-                raise self._unfit(video["video_id"], "a window has captions of another video")
-            self._output.add_window(
-                video["split"], video["video_id"], float(row["start"]), float(row["end"]), int(row["first_row"]),
-                int(row["rows"]), bag,
-            )  # fmt: skip
-        self._output.add_video(video["video_id"], video["split"], float(video["duration"]), int(video["rows"]))
 
-    def _unfit(self, video_id: str, what: str) -> DamageFound:
-        return DamageFound(
-            f"{self._manifest.path}: the tables do not fit each other at video {video_id!r}: {what}; "
-            "run `verify`, then make the set again with `python -m preprocess manifests CONFIG`"
-        )
+    def _take_run(self, run: _Run, manifest: ManifestSet, captions: RawTable, windows: dict[str, RawTable]) -> None:
+        shift = self.captions - run.first_caption
+        for rows in captions.rows(run.first_caption, run.last_caption):
+            self._captions.add(rows)
+        self._take_twins(manifest, run)
+        for split, (first, last) in run.windows.items():
+            if split not in self._windows:
+                self._windows[split] = RawParts(self._directory, f"windows-{split}", WINDOW_COLUMNS)
+            for rows in windows[split].rows(first, last):
+                for some in renumbered(rows, shift):
+                    self._windows[split].add(some)
+            self._counts[split] += last - first
+        for video in run.videos:
+            self._videos.write([video.row[column] for column in VIDEO_COLUMNS])
+
+    def _take_twins(self, manifest: ManifestSet, run: _Run) -> None:
+        offsets = manifest.token_offsets[run.first_caption : run.last_caption + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        with disk_full_stops(self._directory):
+            self._offsets.append(offsets[1:] - first + self.tokens)
+            for start in range(first, last, _COPY_TOKENS):
+                self._tokens.append(manifest.token_range(start, min(last, start + _COPY_TOKENS)))
+        self.captions += run.last_caption - run.first_caption
+        self.tokens += last - first
+
+
+@dataclass(frozen=True)
+class _Video:
+    """row: of videos.csv; where its captions begin in the set's, and its windows in those of its split."""
+
+    row: dict[str, str]
+    first_caption: int
+    first_window: int
+
+    @property
+    def captions(self) -> int:
+        return int(self.row["captions"])
+
+    @property
+    def windows(self) -> int:
+        return int(self.row["windows"])
+
+
+class _Run:
+    """Some videos that follow each other and are all kept: whole pieces of the tables are theirs."""
+
+    def __init__(self, videos: list[_Video]) -> None:
+        self.videos = videos
+        self.first_caption = videos[0].first_caption
+        self.last_caption = videos[-1].first_caption + videos[-1].captions
+        self.windows: dict[str, tuple[int, int]] = {}
+        for video in videos:
+            if video.windows:
+                first, _ = self.windows.get(video.row["split"], (video.first_window, 0))
+                self.windows[video.row["split"]] = first, video.first_window + video.windows
+
+    def check(self, captions: RawTable, windows: dict[str, RawTable]) -> None:
+        """The first row of every video is of that video, in both tables. Raises DamageFound."""
+        for video in self.videos:
+            field = csv_field(video.row["video_id"])
+            for table, first, count in (
+                (captions, video.first_caption, video.captions),
+                (windows.get(video.row["split"]), video.first_window, video.windows),
+            ):
+                if count and not (table and _is_of(table, first, count, field)):
+                    raise DamageFound(
+                        f"the tables of a set do not fit each other at video {video.row['video_id']!r}; "
+                        "run `verify`, then make the set again with `python -m preprocess manifests CONFIG`"
+                    )
+
+
+def _is_of(table: RawTable, first: int, count: int, field: bytes) -> bool:
+    if first + count > len(table):
+        return False
+    rows = [row for edge in (first, first + count - 1) for row in table.rows(edge, edge + 1)]
+    return all(row.begins_with(field) for row in rows)
+
+
+def _kept_runs(manifest: ManifestSet, keep: Keep) -> Iterator[list[_Video]]:
+    run: list[_Video] = []
+    caption = 0
+    window: Counter[str] = Counter()
+    for row in manifest.rows("videos", VIDEO_COLUMNS):
+        video = _Video(row, caption, window[row["split"]])
+        caption += video.captions
+        window[row["split"]] += video.windows
+        if keep(row["video_id"]):
+            run.append(video)
+        if run and (len(run) == _MOST_VIDEOS or run[-1] is not video):
+            yield run
+            run = []
+    if run:
+        yield run
