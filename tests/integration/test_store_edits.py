@@ -167,7 +167,7 @@ def repaired_and_run(made: Path, folder: Path, faults: list[Callable[[Path], Non
 
 
 def test_a_repaired_store_becomes_what_it_was_with_the_next_run(made: Path, folder: Path) -> None:
-    repaired_and_run(made, folder, [cut], every=3)
+    repaired_and_run(made, folder, [cut], every=4)
 
 
 @pytest.mark.full

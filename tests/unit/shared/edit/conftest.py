@@ -140,6 +140,12 @@ def built(editing, memory) -> Path:
 
 
 @pytest.fixture
-def store(built, memory):
+def tmp_path(memory):
+    """Takes the place of pytest's own."""
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        yield Path(shutil.copytree(built, Path(folder) / "store"))
+        yield Path(folder)
+
+
+@pytest.fixture
+def store(built, tmp_path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "store"))

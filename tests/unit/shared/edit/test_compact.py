@@ -80,7 +80,7 @@ def test_after_removals(editing, store):
 
 
 def test_damage_stops_it_with_the_store_as_it_was(store):
-    path = sorted((store / "features" / "default").glob("*.npy"))[1]
+    path = sorted((store / "features" / "default").glob("?????-????????????.npy"))[1]
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)

@@ -17,9 +17,9 @@ from shared.verify import verify_store
 
 
 @pytest.fixture(scope="module")
-def other(editing, tmp_path_factory):
+def other(editing, memory):
     """Shares `a` and `d` with `built`, in shards of other neighbours."""
-    return editing.build(tmp_path_factory.mktemp("other") / "store", ["d", "new1", "a", "x2"])
+    return editing.build(memory / "other", ["d", "new1", "a", "x2"])
 
 
 def test_all_videos_once(editing, built, other, tmp_path):

@@ -106,7 +106,7 @@ def test_videos_in_sound_blocks_stay(editing, tmp_path, monkeypatch, stream, suf
 
     monkeypatch.setattr(shard_writer, "_BLOCK_BYTES", 32)  # some rows of the small streams
     store = editing.build(tmp_path / "store", ["a", "bb"])
-    path = next((store / "features" / stream).glob(f"*{suffix}"))
+    path = next((store / "features" / stream).glob(f"?????-????????????{suffix}"))
     data = bytearray(path.read_bytes())
     first = editing.rows(stream, "bb")[-1].tobytes()
     data[data.index(first) : data.index(first) + 4] = b"\x01\x02\x03\x04"
@@ -130,7 +130,7 @@ def test_rows_before_a_cut_stay(editing, tmp_path, monkeypatch):
     monkeypatch.setattr(shard_writer, "_BLOCK_BYTES", 32)
     for stream, suffix in (("default", ".npy"), ("wide", ".h5")):
         store = editing.build(tmp_path / stream, ["a", "bb"])
-        path = next((store / "features" / stream).glob(f"*{suffix}"))
+        path = next((store / "features" / stream).glob(f"?????-????????????{suffix}"))
         path.write_bytes(path.read_bytes()[:-5])
         assert repair_store(store).lost == {stream: ["bb"]}
         assert sound_rows(editing, store) == 5
