@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from preprocess.config import PreprocessConfig
-from preprocess.decode import DecodeOptions
+from preprocess.decode import RULES, DecodeOptions
 from preprocess.extract import ExtractorSection, build_extractor
 from preprocess.extract.base import ExtractorSpec
 from preprocess.plan import Home, read_homes
@@ -24,7 +24,7 @@ def stream_entry(spec: ExtractorSpec, container: Container, decode: DecodeOption
     identity = {
         "extractor": spec.identity,
         "sampling": spec.sampling.model_dump(mode="json"),
-        "decode": {"backend": decode.backend, "keep_partial": decode.keep_partial},
+        "decode": {"rules": RULES, "backend": decode.backend, "keep_partial": decode.keep_partial},
         "rows": [container, spec.dtype, list(spec.row_shape)],
     }
     return StreamEntry(

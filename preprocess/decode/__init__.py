@@ -1,12 +1,13 @@
 """Getting the right frames of any video, or a typed reason why not."""
 
 from preprocess.decode.clips import Clip, ClipAssembler, iterate_clips
-from preprocess.decode.options import DecodeOptions
+from preprocess.decode.options import RULES, DecodeOptions
 from preprocess.decode.reader import VideoReader, open_video, probe
 from preprocess.decode.sampling import Sampling
 from preprocess.decode.video import DecodeFailure, FrameBlock, VideoInfo
 
 __all__ = [
+    "RULES",
     "Clip",
     "ClipAssembler",
     "DecodeFailure",

@@ -8,6 +8,9 @@ from pydantic import Field
 
 from shared.config import Config
 
+# Raised whenever the same file gives other frames or pixels, so that streams made before are made again.
+RULES = 2
+
 
 class DecodeOptions(Config):
     """Backend and limits of decoding one video; whatever exceeds a limit fails with `too_large` and is not decoded.
