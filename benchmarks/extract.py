@@ -7,8 +7,7 @@ real one (`timm`). Two runs are made, of few videos and of many, and their diffe
 a model take as long for a thousand videos, and are printed apart. A plain loop (decode a video, compute it, save it,
 next) is timed on the same videos.
 
-What other programs take from the machine meanwhile (all CPU time of the system that is not ours) counts as not
-available; the figure without this allowance is printed, too. The last line is JSON; ratio is the lower of the two.
+Other programs of the machine only make the figure worse. The last line is JSON; ratio is the lower of the two.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
-import psutil
 import torch
 
 from preprocess.config import PreprocessConfig
@@ -42,17 +39,6 @@ GOAL = 0.85
 CASES: dict[str, ExtractorSection] = {"frames": FramesSection(size=224), "timm": TimmSection()}
 DISTINCT = 4
 SILENT = Progress(note=lambda _: None, units=lambda *_: None)
-
-
-@dataclass(frozen=True)
-class Spent:
-    """wall: seconds. others: CPU seconds that programs outside of ours took of the machine in them."""
-
-    wall: float
-    others: float
-
-    def minus(self, other: Spent) -> Spent:
-        return Spent(self.wall - other.wall, self.others - other.others)
 
 
 def draw_videos(folder: Path, count: int, seconds: int) -> None:
@@ -101,55 +87,30 @@ def work_alone(section: ExtractorSection, paths: list[Path], folder: Path) -> tu
     return decoding, model, time.monotonic() - begun
 
 
-def time_pipeline(section: ExtractorSection, media: Path, store: Path, limit: int) -> Spent:
+def time_pipeline(section: ExtractorSection, media: Path, store: Path, limit: int) -> float:
+    """Wall seconds of a run over the first `limit` videos."""
     config = PreprocessConfig(inputs=media / "videos.csv", store=store, streams={"s": section}, device="cpu")
-    busy, ours, begun = _busy(), _ours(), time.monotonic()
-    seen: dict[int, float] = {}
-    progress = Progress(note=SILENT.note, units=lambda *_: seen.update(_children()))
-    result = run(config, progress, limit)
+    begun = time.monotonic()
+    result = run(config, SILENT, limit)
     if result.failures or result.extracted != limit:
         raise RuntimeError(f"the pipeline did not do its work: {result}")
-    return Spent(time.monotonic() - begun, max(0.0, _busy() - busy - (_ours() - ours) - sum(seen.values())))
-
-
-def _ours() -> float:
-    return time.process_time()
-
-
-def _children() -> dict[int, float]:
-    """CPU seconds so far of every process that this one has started, by process id."""
-    seconds = {}
-    for child in psutil.Process().children(recursive=True):
-        try:
-            spent = child.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        seconds[child.pid] = spent.user + spent.system
-    return seconds
-
-
-def _busy() -> float:
-    """CPU seconds that all programs of the machine have taken so far."""
-    spent = psutil.cpu_times()
-    return float(spent.user + spent.system + spent.nice)
+    return time.monotonic() - begun
 
 
 def measure(name: str, media: Path, folder: Path, few: int, many: int) -> dict[str, float]:
     section, paths = CASES[name], [media / f"{number}.mp4" for number in range(few, many)]
     decoding, model, loop = work_alone(section, paths, folder)
     start = time_pipeline(section, media, folder / f"{name}-few", few)
-    spent = time_pipeline(section, media, folder / f"{name}-many", many).minus(start)
+    spent = time_pipeline(section, media, folder / f"{name}-many", many) - start
     cores = len(os.sched_getaffinity(0))
     figures = {
-        "ratio": (decoding + model) / (cores * spent.wall - spent.others),
-        "ratio_whatever_others_took": (decoding + model) / (cores * spent.wall),
-        "against_plain_loop": loop / spent.wall,
+        "ratio": (decoding + model) / (cores * spent),
+        "against_plain_loop": loop / spent,
         "decode_cpu_s": decoding,
         "model_cpu_s": model,
         "plain_loop_s": loop,
-        "pipeline_s": spent.wall,
-        "others_cpu_s": spent.others,
-        "start_and_first_videos_s": start.wall,
+        "pipeline_s": spent,
+        "start_and_first_videos_s": start,
     }
     print(f"{name}: {many - few} videos on {cores} cores")
     for key, value in figures.items():
