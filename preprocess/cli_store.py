@@ -177,8 +177,8 @@ def _say_repaired(store: Path, done: Repaired) -> None:
         _say(f"mended: {path}")
     for stream, ids in done.lost.items():
         _say(
-            f"stream {stream}: rows of {len(ids)} videos are lost: {listing(ids)}; the next run extracts them again, and "
-            "the others of their shards whose inputs can be read"
+            f"stream {stream}: rows of {len(ids)} videos are lost: {listing(ids)}; the next run extracts them again, "
+            "and the others of their shards whose inputs can be read"
         )
     for shard, count in done.unnamed:
         _say(f"{shard}: dropped with its index, which alone knew its {count} videos; the next run extracts them again")
