@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from preprocess.caption_reader import CaptionsConfig
 from preprocess.decode import DecodeOptions
 from preprocess.extract import ExtractorSection, TimmSection
 from preprocess.manifests import SetConfig
@@ -43,6 +44,7 @@ class PreprocessConfig(Config):
 
     root: what paths in the manifest may not leave (default: the manifest's folder).
     streams: extractors by the name of the stream they make.
+    captions: where captions are that the input manifest does not name.
     sets: manifest sets by name; none to make features only.
     container: `npy` or `h5`, for the rows. shard_videos: inputs per shard (default: by the number of inputs, at most
     1,024).
@@ -55,6 +57,7 @@ class PreprocessConfig(Config):
     store: Path
     root: Path | None = None
     streams: dict[Name, ExtractorSection] = Field(default_factory=_default_streams, min_length=1)
+    captions: CaptionsConfig = CaptionsConfig()
     sets: dict[Name, SetConfig] = Field(default_factory=dict)
     container: Container = "npy"
     shard_videos: PositiveInt | None = None

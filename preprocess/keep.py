@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
+from preprocess.caption_reader import CaptionReader, CaptionsConfig, caption_reader
 from preprocess.inputs import InputVideo
 from shared.captions import (
     FinishedCaptions,
@@ -21,11 +21,11 @@ from shared.edit.ids import is_tombstone
 from shared.edit.take import shard_number
 from shared.errors import Failure
 from shared.fingerprint import hash_bytes
-from shared.schema import CaptionRef, FailureRecord, InputRecord
+from shared.schema import CaptionRef, FailureRecord, InputRecord, Source
 from shared.store import StoreWriter
 
 SHARD_VIDEOS = 1024
-MAX_CAPTION_BYTES = 64 * 2**20
+_AS_NAMED = CaptionsConfig()  # the files that the input manifest names, and no others
 _LOST = ("missing_file", "outside_root", "unreadable")
 
 
@@ -42,31 +42,41 @@ class KeepResult:
     removed: tuple[str, ...] = ()
 
 
-def keep_captions(writer: StoreWriter, inputs: Sequence[InputVideo]) -> KeepResult:
+def keep_captions(
+    writer: StoreWriter,
+    inputs: Sequence[InputVideo],
+    config: CaptionsConfig = _AS_NAMED,
+    source_of: Callable[[Path], Source | None] = lambda _: None,
+) -> KeepResult:
     """Bring the store's `captions/` up to date with the inputs, in one commit.
 
     Shards with a changed video are written again, new videos go into new shards. Videos of earlier manifests stay, and
-    so do captions whose file cannot be read any more.
+    so do captions whose file cannot be read any more. source_of: the identity of a media file, for subtitles inside it.
     """
     found: dict[str, tuple[str, InputRecord]] = {}
     for ref in writer.root.captions:
         for record in read_caption_index(writer.path, ref.name).videos:
             found[record.id] = (ref.name, record)
     new = [video for video in inputs if video.video_id not in found]
+    known = [video for video in inputs if video.video_id in found]
+    removed = tuple(video.video_id for video in known if is_tombstone(found[video.video_id][1]))
     changed: dict[str, dict[str, KeptCaptions]] = {}
-    removed = []
-    for video in inputs:
-        if video.video_id in found:
+    with caption_reader(config, inputs, writer.scratch, source_of) as reader:
+        for video in known:
             shard, record = found[video.video_id]
-            if is_tombstone(record):
-                removed.append(video.video_id)
-                continue
-            kept = _read(video)
-            if not _same(kept, record) and not _only_lost(kept, record):
+            if not is_tombstone(record) and (kept := _changed(reader, video, record)):
                 changed.setdefault(shard, {})[video.video_id] = kept
-    _commit(writer, changed, new)
+        _commit(writer, reader, changed, new)
     changes = sum(len(videos) for videos in changed.values())
-    return KeepResult(len(new), changes, len(inputs) - len(new) - changes - len(removed), tuple(removed))
+    return KeepResult(len(new), changes, len(known) - changes - len(removed), removed)
+
+
+def _changed(reader: CaptionReader, video: InputVideo, record: InputRecord) -> KeptCaptions | None:
+    """The video as it is now, where the store has it otherwise."""
+    if reader.is_kept(video, record) and (video.split, video.attributes) == (record.split, record.attributes):
+        return None
+    kept = _read(reader, video)
+    return None if _same(kept, record) or _only_lost(kept, record) else kept
 
 
 def _only_lost(kept: KeptCaptions, record: InputRecord) -> bool:
@@ -74,7 +84,12 @@ def _only_lost(kept: KeptCaptions, record: InputRecord) -> bool:
     return kept.failure is not None and kept.failure.reason in _LOST and record.failure is None and bool(record.tracks)
 
 
-def _commit(writer: StoreWriter, changed: dict[str, dict[str, KeptCaptions]], new: Sequence[InputVideo]) -> None:
+def _commit(
+    writer: StoreWriter,
+    reader: CaptionReader,
+    changed: dict[str, dict[str, KeptCaptions]],
+    new: Sequence[InputVideo],
+) -> None:
     shards: list[FinishedCaptions] = []
     refs: list[CaptionRef] = [ref for ref in writer.root.captions if ref.name not in changed]
     for name, videos in sorted(changed.items()):
@@ -85,40 +100,18 @@ def _commit(writer: StoreWriter, changed: dict[str, dict[str, KeptCaptions]], ne
     chunks = range(0, len(new), SHARD_VIDEOS)
     free = islice((number for number in count() if number not in used), len(chunks))
     for first, number in zip(chunks, free, strict=True):
-        kept = [_read(video) for video in new[first : first + SHARD_VIDEOS]]
+        kept = [_read(reader, video) for video in new[first : first + SHARD_VIDEOS]]
         shards.append(write_caption_shard(writer.scratch, number, kept))
     if shards:
         refs = sorted([*refs, *(shard.ref for shard in shards)], key=lambda ref: ref.name)
         writer.commit([file for shard in shards for file in shard.files], captions=tuple(refs))
 
 
-def _read(video: InputVideo) -> KeptCaptions:
-    if video.caption_failure is not None:
-        return _kept(video, (), video.caption_failure)
-    if video.caption_path is None:
-        return _kept(video, (), None)
-    try:
-        data = _read_bytes(video.caption_path)
-    except OSError as error:
-        reason = "missing_file" if isinstance(error, FileNotFoundError) else "unreadable"
-        return _kept(video, (), Failure(reason, "captions", f"{video.caption_path.name}: {error.strerror}"))
-    if data is None:
-        message = f"{video.caption_path.name} is larger than {MAX_CAPTION_BYTES} bytes"
-        return _kept(video, (), Failure("too_large", "captions", message))
-    return _kept(video, (KeptTrack(video.caption_path.name, data),), None)
-
-
-def _read_bytes(path: Path) -> bytes | None:
-    if not path.is_file() and path.exists():
-        raise OSError(errno.EINVAL, "not a regular file")  # opening a pipe would wait for ever
-    with path.open("rb") as file:
-        data = file.read(MAX_CAPTION_BYTES + 1)
-    return data if len(data) <= MAX_CAPTION_BYTES else None
-
-
-def _kept(video: InputVideo, tracks: tuple[KeptTrack, ...], failure: Failure | None) -> KeptCaptions:
-    record = FailureRecord(id=video.video_id, **vars(failure)) if failure else None
-    return KeptCaptions(video.video_id, video.split, video.attributes, tracks, record)
+def _read(reader: CaptionReader, video: InputVideo) -> KeptCaptions:
+    found = reader.read(video)
+    tracks = (found,) if isinstance(found, KeptTrack) else ()
+    failure = FailureRecord(id=video.video_id, **vars(found)) if isinstance(found, Failure) else None
+    return KeptCaptions(video.video_id, video.split, video.attributes, tracks, failure)
 
 
 def _same(kept: KeptCaptions, record: InputRecord) -> bool:

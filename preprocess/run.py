@@ -60,7 +60,7 @@ def run(
     with open_writer(config.store) as writer, SourceCache(config.store) as sources:
         for path in writer.remove_leftovers():
             progress.note(f"removed {path}, left by a run that was stopped")
-        kept = keep_captions(writer, inputs)
+        kept = keep_captions(writer, inputs, config.captions, sources.source_of)
         if config.ray.scratch is not None:
             refuse_inside_store(config.ray.scratch.expanduser(), "shards in progress (ray.scratch=PATH)")
         record = RunRecord(writer.path, retry_failed, _setting(config, device))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from preprocess.captions import csv_track, srt, vtt
+from preprocess.captions import csv_track, json_track, srt, vtt
 from preprocess.captions.types import CaptionTrack, Format
 from shared.errors import Failure
 
@@ -16,6 +16,7 @@ _PARSERS: dict[Format, Any] = {
     "webvtt": vtt.parse_webvtt,
     "srt": srt.parse_srt,
     "csv": csv_track.parse_csv,
+    "json": json_track.parse_json,
 }
 
 
@@ -23,7 +24,8 @@ def read_track(data: bytes, name: str) -> CaptionTrack | Failure:
     """Parse one caption file. `name` is its file name; its extension counts where the content does not tell.
 
     Failure reasons: `empty_file`, `not_captions` (no known format, or one that holds no timing line at all).
-    Sources: WebVTT, W3C Candidate Recommendation 2019; SRT as found; CSV as RFC 4180 with a header.
+    Sources: WebVTT, W3C Candidate Recommendation 2019; SRT as found; CSV as RFC 4180 with a header; JSON as
+    HowTo100M has it for each video.
     """
     text = decode_text(data)
     if not text.strip():
@@ -67,6 +69,8 @@ def _sniff(text: str, name: str) -> Format | None:
         return "webvtt"
     if csv_track.has_header(text):
         return "csv"
+    if json_track.has_lists(text):
+        return "json"
     if srt.certainly_srt(text):
         return "srt"
     return "srt" if PurePosixPath(name).suffix.lower() == ".srt" else None
@@ -78,4 +82,6 @@ def _expectation(name: str) -> str:
         return "does not start with WEBVTT, as every WebVTT file must"
     if suffix == ".csv":
         return f"its first line does not name the columns {', '.join(csv_track.COLUMNS)}"
-    return "neither WebVTT, SRT nor CSV with the columns start,end,text"
+    if suffix == ".json":
+        return f"is no JSON object with the lists {', '.join(json_track.KEYS)}"
+    return "neither WebVTT, SRT, CSV with the columns start,end,text nor JSON with lists of these names"

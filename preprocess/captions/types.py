@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Format = Literal["webvtt", "srt", "csv"]
+Format = Literal["webvtt", "srt", "csv", "json"]
 
 
 # Millions of these are made one by one: a NamedTuple costs less than half of a frozen dataclass.
@@ -21,7 +21,8 @@ class Cue(NamedTuple):
 class CaptionTrack:
     """One parsed caption file.
 
-    cues: in the order of the file. skipped: (line number from 1, why) of all that should have been a cue and was not.
+    cues: in the order of the file. skipped: (line number from 1, why) of all that should have been a cue and was
+    not; JSON has the cue's number for the line's.
     """
 
     format: Format
