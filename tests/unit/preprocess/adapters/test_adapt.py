@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import ijson
 import pytest
 
 from preprocess.adapters import ADAPTERS
@@ -51,19 +53,25 @@ def test_captions_that_changed_get_a_new_folder_and_the_old_one_goes(tmp_path: P
     assert {"other.captions-0123456789ab", "videos.captions-mine"} <= after
 
 
-def test_a_damaged_caption_file_is_mended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text("start,end,text\n"),
+        lambda path: path.unlink(),
+        lambda path: path.with_name("more.csv").touch(),
+    ],
+)
+def test_damaged_caption_files_are_mended(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     folder = tmp_path / "a"
     adapt("msrvtt", [write(folder)])
     whole = content(folder)
-    files = sorted(folder.glob("videos.captions-*/*/*.csv"))
-    files[0].write_text("start,end,text\n")
-    files[1].unlink()
+    damage(min(folder.glob("videos.captions-*/*/*.csv")))
     adapt("msrvtt", [folder / "msrvtt_test.csv"])
     assert content(folder) == whole
 
 
 def test_long_and_odd_ids_name_caption_files(tmp_path: Path) -> None:
-    ids = ["a/b", "x" * 240, "ü🍳", "..", "%2F", "a b"]
+    ids = ["a/b", "x" * 240, "ü🍳" * 40, "..", "%2F", "a b"]
     (tmp_path / "x").mkdir()
     for video_id in ids:
         path = tmp_path / "x" / f"{video_id}.mp4"
@@ -172,6 +180,27 @@ def test_a_fault_in_the_middle_of_an_index_leaves_nothing(tmp_path: Path, monkey
     with pytest.raises(InputFileError, match="second half"):
         adapt("msrvtt", [index])
     assert content(tmp_path / "a") == before
+
+
+def test_what_no_manifest_can_hold_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The reader that ijson takes where its C library is absent lets lone surrogates through.
+    monkeypatch.setattr(ijson, "items", ijson.get_backend("python").items)
+    (tmp_path / "v.mp4").touch()
+    odd = (
+        {"split": "a/b"},
+        {"category": "x" * 100_001},
+        {"url": "\ud800"},
+        {"video_id": " v"},
+        {"video_id": "v" * 100_001},
+    )
+    videos = [{"video_id": "v", **change} for change in odd]
+    for number, video in enumerate(videos):
+        index = tmp_path / f"{number}.json"
+        index.write_text(
+            json.dumps({"videos": [video], "sentences": [{"video_id": video["video_id"], "caption": "a"}]})
+        )
+        result = adapt("msrvtt", [index], tmp_path)
+        assert (result.videos, result.left_out) == (0, {"malformed": 2})
 
 
 def test_media_outside_of_the_manifest_are_told(tmp_path: Path) -> None:

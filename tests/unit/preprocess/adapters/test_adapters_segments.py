@@ -155,10 +155,11 @@ def test_howto100m_with_one_json_of_captions(run_adapter: Any, tmp_path: Path) -
         "elsewhere": {"start": [1], "end": [2], "text": ["not in the index"]},
     }
     path = tmp_path / "raw_caption.json"
-    path.write_text(json.dumps(captions))
+    again = ', "-id_0": {"start": [1], "end": [2], "text": ["a second time"]}}'
+    path.write_text(json.dumps(captions).removesuffix("}") + again)
     media = [f"{n % 3}/-id_{n}.{['mp4', 'webm', 'mkv'][n % 3]}" for n in range(20)]
     index = howto_rows(21) + "-id_0,again,,1,2\nshort\n"
-    done = run_adapter("howto100m", {"HowTo100M_v1.csv": index}, media=media, captions=path, rows=23 + 22 + 3)
+    done = run_adapter("howto100m", {"HowTo100M_v1.csv": index}, media=media, captions=path, rows=23 + 23 + 3)
     assert done.captions["-id_0"] == [(1.5, 3.0, "chop the 0"), (4.0, 9.0, "and stir")]
     assert done.captions["-id_1"] == [(1.0, 2.0, "good"), (-3.0, 1.0, "early")]
     assert len(done.captions) == 16
@@ -177,7 +178,7 @@ def test_howto100m_with_one_json_of_captions(run_adapter: Any, tmp_path: Path) -
         ],
         "missing_media": ["raw_caption.json -id_20", "HowTo100M_v1.csv line 22"],
         "not_in_index": ["raw_caption.json elsewhere"],
-        "duplicate": ["HowTo100M_v1.csv line 23"],
+        "duplicate": ["raw_caption.json -id_0", "HowTo100M_v1.csv line 23"],
     }
 
 
