@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from preprocess.captions.clean import CleanConfig, CleanResult, clean
+from preprocess.captions.clean import CleanConfig, clean
+from preprocess.captions.filters import CaptionFilter, FilterConfig
 from preprocess.captions.read import read_track
 from preprocess.captions.segment import SegmentConfig, segment
 from preprocess.captions.split import SplitConfig, is_split_name, read_exclusions, split_of
-from preprocess.captions.tokenise import Tokenizer, TokenizerConfig, TokenRates, load_tokenizer
+from preprocess.captions.tokenise import Tokenizer, TokenizerConfig, load_tokenizer
 from preprocess.captions.types import Caption, CaptionTrack
 from preprocess.captions.windows import Alignment, WindowConfig, align
+from preprocess.set_report import SetReport
 from shared.captions import KeptCaptions, read_captions
 from shared.checks import check_file
 from shared.config import Config
@@ -32,9 +33,8 @@ from shared.schema import ManifestInfo, Name
 from shared.store import Store, StoreWriter
 
 # Raised whenever the same captions and config give another set, so that sets made before are made again.
-_VERSION = 1
+_VERSION = 2
 _BATCH_CAPTIONS = 4096
-_EXAMPLES = 5
 
 
 class SetConfig(Config):
@@ -43,6 +43,7 @@ class SetConfig(Config):
     stream: Name = "default"
     clean: CleanConfig = CleanConfig()
     segment: SegmentConfig = SegmentConfig()
+    filters: FilterConfig = FilterConfig()
     windows: WindowConfig = WindowConfig()
     split: SplitConfig = SplitConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -75,61 +76,6 @@ class _Prepared:
     alignment: Alignment
 
 
-@dataclass
-class _Report:
-    """What the set's manifest.json tells about how it came about."""
-
-    cues: int = 0
-    skipped: int = 0
-    skipped_examples: list[list[str]] = field(default_factory=list)
-    cleaned: dict[str, int] = field(default_factory=dict)
-    clean_examples: dict[str, list[list[str]]] = field(default_factory=dict)
-    left_out: dict[str, int] = field(default_factory=dict)
-    left_out_examples: list[list[str | float]] = field(default_factory=list)
-    videos: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)
-    without_captions: int = 0
-    without_windows: int = 0
-    rates: TokenRates = field(default_factory=TokenRates)
-
-    def add_track(self, video_id: str, track: CaptionTrack, cleaned: CleanResult) -> None:
-        self.cues += len(track.cues)
-        self.skipped += len(track.skipped)
-        for line, why in track.skipped[: _EXAMPLES - len(self.skipped_examples)]:
-            self.skipped_examples.append([video_id, f"line {line}: {why}"])
-        for step, count in cleaned.counts.items():
-            self.cleaned[step] = self.cleaned.get(step, 0) + count
-        for step, found in cleaned.examples.items():
-            examples = self.clean_examples.setdefault(step, [])
-            examples += [[video_id, *pair] for pair in found[: _EXAMPLES - len(examples)]]
-
-    def add_video(self, video: _Prepared) -> None:
-        self.videos[video.split] = self.videos.get(video.split, 0) + 1
-        self.without_captions += not video.captions
-        self.without_windows += not video.alignment.windows
-        for out in video.alignment.left_out:
-            self.left_out[out.why] = self.left_out.get(out.why, 0) + 1
-            if len(self.left_out_examples) < _EXAMPLES:
-                self.left_out_examples.append([video.video_id, out.start, out.end, out.why])
-
-    def as_dict(self, inputs: str) -> dict[str, Any]:
-        return {
-            "inputs": inputs,
-            "videos": dict(sorted(self.videos.items())),
-            "videos_without_captions": self.without_captions,
-            "videos_without_windows": self.without_windows,
-            "failures": dict(sorted(self.failures.items())),
-            "cues": self.cues,
-            "skipped_cues": {"count": self.skipped, "examples": self.skipped_examples},
-            "cleaning": {
-                step: {"changed": count, "examples": self.clean_examples.get(step, [])}
-                for step, count in self.cleaned.items()
-            },
-            "windows_left_out": {"counts": dict(sorted(self.left_out.items())), "examples": self.left_out_examples},
-            "tokens": self.rates.report(),
-        }
-
-
 def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     """Make the set `name` from what the store holds, and commit it; a whole one of the very same is left as it is.
 
@@ -140,7 +86,8 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     stream = store.stream(section.stream)
     tokenizer = load_tokenizer(section.tokenizer)
     excluded = read_exclusions(section.split.exclude)
-    inputs = _inputs_fingerprint(writer, section, tokenizer, excluded)
+    caption_filter = CaptionFilter(section.filters)
+    inputs = _inputs_fingerprint(writer, section, tokenizer, caption_filter, excluded)
     if name in store.root.sets and store.root.sets[name].stream_fingerprint == stream.fingerprint:
         info = _if_whole(store, name)
         if info is not None and info.report.get("inputs") == inputs:
@@ -148,7 +95,7 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     directory = writer.scratch / f"set-{name}"
     shutil.rmtree(directory, ignore_errors=True)
     output = ManifestSetWriter(directory)
-    builder = _Builder(section, stream, tokenizer, excluded, output)
+    builder = _Builder(section, stream, tokenizer, caption_filter, excluded, output)
     report = builder.add_all(read_captions(store))
     info, files = output.finish(
         name=name,
@@ -171,13 +118,20 @@ def _if_whole(store: Store, name: str) -> ManifestInfo | None:
     return store.manifest_set(name).info
 
 
-def _inputs_fingerprint(writer: StoreWriter, section: SetConfig, tokenizer: Tokenizer, excluded: frozenset[str]) -> str:
+def _inputs_fingerprint(
+    writer: StoreWriter,
+    section: SetConfig,
+    tokenizer: Tokenizer,
+    caption_filter: CaptionFilter,
+    excluded: frozenset[str],
+) -> str:
     root = writer.store.root
     return fingerprint(
         {
             "version": _VERSION,
             "config": section.model_dump(mode="json"),
             "tokenizer": tokenizer.identity,
+            "filter": caption_filter.identity,
             "excluded": sorted(excluded),
             "captions": [ref.name for ref in root.captions],
             "stream": root.streams[section.stream].model_dump(mode="json"),
@@ -193,18 +147,20 @@ class _Builder:
         section: SetConfig,
         stream: StreamReader,
         tokenizer: Tokenizer,
+        caption_filter: CaptionFilter,
         excluded: frozenset[str],
         output: ManifestSetWriter,
     ) -> None:
         self._section = section
         self._stream = stream
         self._tokenizer = tokenizer
+        self._filter = caption_filter
         self._excluded = excluded
         self._output = output
         self._failed = dict(stream.failures)
-        self._report = _Report()
+        self._report = SetReport()
 
-    def add_all(self, videos: Iterable[KeptCaptions]) -> _Report:
+    def add_all(self, videos: Iterable[KeptCaptions]) -> SetReport:
         for batch in _batches(self._prepared(videos)):
             self._write(batch)
         return self._report
@@ -217,7 +173,7 @@ class _Builder:
             if isinstance(prepared, _Prepared):
                 yield prepared
             else:
-                self._report.failures[prepared.reason] = self._report.failures.get(prepared.reason, 0) + 1
+                self._report.add_failure(prepared.reason)
                 self._output.add_failure(video.video_id, prepared.stage, prepared.reason, prepared.message)
 
     def _prepare(self, video: KeptCaptions) -> _Prepared | Failure:
@@ -257,7 +213,9 @@ class _Builder:
         timed_words = self._section.segment.by != "cue"
         cleaned = clean(track.cues, duration, self._section.clean, timed_words)
         self._report.add_track(video_id, track, cleaned)
-        return segment(cleaned.captions, self._section.segment)
+        captions, dropped = self._filter.apply(segment(cleaned.captions, self._section.segment))
+        self._report.add_filtered(video_id, dropped)
+        return captions
 
     def _write(self, videos: list[_Prepared]) -> None:
         encoded = self._tokenizer.encode([caption.text for video in videos for caption in video.captions])
@@ -287,7 +245,7 @@ class _Builder:
                 [first + caption for caption in window.candidates],
             )
         self._output.add_video(video.video_id, video.split, video.duration, video.rows)
-        self._report.add_video(video)
+        self._report.add_video(video.video_id, video.split, len(video.captions), video.alignment)
 
 
 def _first_readable(video: KeptCaptions) -> CaptionTrack | Failure | None:

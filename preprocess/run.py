@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from preprocess.captions.filters import CaptionFilter
 from preprocess.captions.split import read_exclusions
 from preprocess.captions.tokenise import load_tokenizer
 from preprocess.config import PreprocessConfig
@@ -81,7 +82,8 @@ def run(
 def check_sets(config: PreprocessConfig) -> None:
     """Refuse sets that cannot be made before hours of extraction, not after.
 
-    Raises RequestError for a stream that is not of features, and what loading tokenizers and exclusion lists raises.
+    Raises RequestError for a stream that is not of features, and what loading tokenizers, filters and exclusion lists
+    raises.
     """
     for name, section in config.sets.items():
         stream = config.streams.get(section.stream)
@@ -93,6 +95,7 @@ def check_sets(config: PreprocessConfig) -> None:
                 f"sets.{name}.stream: {section.stream!r} holds pixels; windows need a stream of features"
             )
         load_tokenizer(section.tokenizer)
+        CaptionFilter(section.filters)
         read_exclusions(section.split.exclude)
 
 

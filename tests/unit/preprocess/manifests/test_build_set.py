@@ -10,12 +10,13 @@ import pytest
 
 from preprocess import manifests
 from preprocess.captions.clean import CleanConfig
+from preprocess.captions.filters import FilterConfig
 from preprocess.captions.split import SplitConfig
 from preprocess.captions.tokenise import TokenizerConfig
 from preprocess.captions.windows import WindowConfig
 from preprocess.manifests import BuiltSet, SetConfig, build_set
 from shared.captions import KeptCaptions, KeptTrack, write_caption_shard
-from shared.errors import EnvironmentLacking, Failure, StoreError
+from shared.errors import EnvironmentLacking, Failure, RequestError, StoreError
 from shared.schema import FailureRecord, Source, StreamEntry
 from shared.shard_writer import ShardWriter
 from shared.store import open_store, open_writer
@@ -222,3 +223,29 @@ def test_a_damaged_set_is_made_again(store: Path, file: str) -> None:
     assert set_bytes(store, again) == before
     assert verify_store(store) == []
     assert not build(store).changed
+
+
+GERMAN = "WEBVTT\n\n" + "".join(
+    f"00:0{n}.000 --> 00:0{n}.900\n{said}\n\n"
+    for n, said in enumerate(("Zuerst heizen wir den Ofen vor", "dann kneten wir den Teig gut durch", "und backen ihn"))
+)
+
+
+def test_filters_leave_out_what_was_asked_and_tell(tmp_path: Path) -> None:
+    videos = [video("a", ("a.srt", SRT), split="train"), video("de", ("de.vtt", GERMAN.encode()), split="train")]
+    store = make_store(tmp_path / "store", videos, ["a", "de"])
+    assert build(store).info.report["filters"] == {}
+    made = build(store, filters=FilterConfig(min_words=2, languages=("en", "fr")))
+    assert open_store(store).manifest_set("default").caption_texts == ["open the oven", "slide the bread in"]
+    assert made.info.report["filters"] == {
+        "languages": {"dropped": 3, "examples": [["de", said, "de"] for said in (
+            "Zuerst heizen wir den Ofen vor", "dann kneten wir den Teig gut durch", "und backen ihn")]},
+        "min_words": {"dropped": 1, "examples": [["a", "wait", "fewer than 2 words"]]},
+    }  # fmt: skip
+    assert [row["captions"] for row in open_store(store).manifest_set("default").videos] == ["2", "0"]
+    assert verify_store(store) == []
+
+
+def test_a_language_that_nobody_tells_apart_is_refused(store: Path) -> None:
+    with pytest.raises(RequestError, match=r"'english' is not one of .* en "):
+        build(store, filters=FilterConfig(languages=("english",)))
