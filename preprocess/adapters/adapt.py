@@ -53,7 +53,8 @@ def adapt(
     write (default: `videos.csv` in `media`). captions, fold: for the data sets that take them.
 
     Raises RequestError (InputFileError) for an unknown data set, an index that is not one of it, an option it does not
-    take, a folder that cannot be read; and StoppedEarly when the disk is full. Nothing is then written.
+    take, a folder that cannot be read; EnvironmentLacking where pyarrow is absent and needed; StoppedEarly when the
+    disk is full. The manifest that was there then stays.
     """
     adapter = _adapter(dataset, captions, fold)
     if not index:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,7 +154,7 @@ def number_of(value: object) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) and abs(number) <= _MOST_SECONDS else None
+    return number if abs(number) <= _MOST_SECONDS else None
 
 
 def timed_text(start: object, end: object, text: object) -> Text | str:

@@ -8,6 +8,7 @@ import random
 import tempfile
 from pathlib import Path
 
+import ijson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +84,19 @@ def test_lines_and_rows_keep_their_numbers(tmp_path: Path) -> None:
     assert [number for number, _ in lines(path, "a test")] == [1, 2, 3, 5, 6, 7, 8, 9]
 
 
-def test_json_of_every_kind_is_a_message(tmp_path: Path) -> None:
+def test_an_open_quote_costs_one_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n" + '1,"open\n' + "2,x\n" * 100 + '3,"open again\n4,y\n')
+    found = list(table(path, ("a", "b"), "a test"))
+    assert [item.row.place for item in found if isinstance(item, Fault)] == ["line 2", "line 103"]
+    assert len(found) == 103
+
+
+@pytest.mark.parametrize("backend", ["", "python"])
+def test_json_of_every_kind_is_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    if backend:
+        for name in ("items", "kvitems", "parse"):
+            monkeypatch.setattr(ijson, name, getattr(ijson.get_backend(backend), name))
     path = tmp_path / "x.json"
     for data in (b"", b"{", b"[1,", b"\xff\xfe", b"nul", b'{"a": [1, 2}', b'["\xe9"]', b"[" * 5000, b'[{"a": 1e}]'):
         path.write_bytes(data)
