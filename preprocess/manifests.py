@@ -1,4 +1,4 @@
-"""Captions kept in a store, and the row spans of one stream, to a manifest set. Reads no video and no row.
+"""Captions kept in a store, and the row spans of one stream, to a manifest set. Reads no video; rows only on request.
 
     captions as found -> read -> clean -> segment -> align with rows -> tokenise (in batches across videos) -> set
 
@@ -12,21 +12,18 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from preprocess.captions.clean import CleanConfig, clean
+from preprocess.captions.clean import CleanConfig
 from preprocess.captions.filters import CaptionFilter, FilterConfig
-from preprocess.captions.read import read_track
-from preprocess.captions.segment import SegmentConfig, segment
-from preprocess.captions.split import SplitConfig, is_split_name, read_exclusions, split_of
+from preprocess.captions.segment import SegmentConfig
+from preprocess.captions.split import SplitConfig, read_exclusions
 from preprocess.captions.tokenise import Tokenizer, TokenizerConfig, load_tokenizer
-from preprocess.captions.types import Caption, CaptionTrack
-from preprocess.captions.windows import Alignment, WindowConfig, align
+from preprocess.captions.windows import WindowConfig
+from preprocess.near_duplicates import find_near_duplicates
+from preprocess.prepare import Prepared, Preparer, is_removed
 from preprocess.set_report import SetReport
 from shared.captions import KeptCaptions, read_captions
 from shared.checks import check_file
 from shared.config import Config
-from shared.edit.ids import REMOVED
-from shared.errors import Failure
-from shared.features import StreamReader
 from shared.fingerprint import fingerprint
 from shared.manifest_writer import ManifestSetWriter
 from shared.schema import ManifestInfo, Name
@@ -64,18 +61,6 @@ class BuiltSet:
         return f"set {self.name}: {state}, {self.info.captions} captions, windows: {splits}"
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """One video up to tokenising."""
-
-    video_id: str
-    split: str
-    duration: float
-    rows: int
-    captions: tuple[Caption, ...]
-    alignment: Alignment
-
-
 def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     """Make the set `name` from what the store holds, and commit it; a whole one of the very same is left as it is.
 
@@ -95,8 +80,12 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     directory = writer.scratch / f"set-{name}"
     shutil.rmtree(directory, ignore_errors=True)
     output = ManifestSetWriter(directory)
-    builder = _Builder(section, stream, tokenizer, caption_filter, excluded, output)
-    report = builder.add_all(read_captions(store))
+    preparer = Preparer(section, stream, caption_filter, excluded)
+    if section.split.near_duplicates != "off":
+        preparer.near = find_near_duplicates(preparer, read_captions(store), writer.scratch)
+    report = _Builder(preparer, tokenizer, output).add_all(read_captions(store))
+    if preparer.near is not None:
+        report.near_duplicates = preparer.near.report()
     info, files = output.finish(
         name=name,
         stream=section.stream,
@@ -142,22 +131,10 @@ def _inputs_fingerprint(
 class _Builder:
     """Puts videos into a set, one after another."""
 
-    def __init__(
-        self,
-        section: SetConfig,
-        stream: StreamReader,
-        tokenizer: Tokenizer,
-        caption_filter: CaptionFilter,
-        excluded: frozenset[str],
-        output: ManifestSetWriter,
-    ) -> None:
-        self._section = section
-        self._stream = stream
+    def __init__(self, preparer: Preparer, tokenizer: Tokenizer, output: ManifestSetWriter) -> None:
+        self._preparer = preparer
         self._tokenizer = tokenizer
-        self._filter = caption_filter
-        self._excluded = excluded
         self._output = output
-        self._failed = dict(stream.failures)
         self._report = SetReport()
 
     def add_all(self, videos: Iterable[KeptCaptions]) -> SetReport:
@@ -165,59 +142,18 @@ class _Builder:
             self._write(batch)
         return self._report
 
-    def _prepared(self, videos: Iterable[KeptCaptions]) -> Iterator[_Prepared]:
+    def _prepared(self, videos: Iterable[KeptCaptions]) -> Iterator[Prepared]:
         for video in videos:
-            if video.failure is not None and video.failure.reason == REMOVED:
+            if is_removed(video):
                 continue  # a takedown: no table names it
-            prepared = self._prepare(video)
-            if isinstance(prepared, _Prepared):
+            prepared = self._preparer.prepare(video, self._report)
+            if isinstance(prepared, Prepared):
                 yield prepared
             else:
                 self._report.add_failure(prepared.reason)
                 self._output.add_failure(video.video_id, prepared.stage, prepared.reason, prepared.message)
 
-    def _prepare(self, video: KeptCaptions) -> _Prepared | Failure:
-        number = int(self._stream.index_of([video.video_id])[0])
-        unusable = self._unusable(video, number)
-        if unusable is not None:
-            return unusable
-        track = _first_readable(video)
-        if isinstance(track, Failure):
-            return track
-        duration = float(self._stream.durations[number])
-        spans = self._stream.spans(number)
-        captions = self._captions(video.video_id, track, duration) if track else ()
-        return _Prepared(
-            video_id=video.video_id,
-            split=split_of(video.video_id, video.split, self._section.split),
-            duration=duration,
-            rows=len(spans),
-            captions=captions,
-            alignment=align(captions, spans, duration, self._section.windows),
-        )
-
-    def _unusable(self, video: KeptCaptions, number: int) -> Failure | None:
-        if video.video_id in self._excluded:
-            return Failure("excluded", "split", f"stands in the exclusion list {self._section.split.exclude}")
-        if video.video_id in self._failed:
-            return self._failed[video.video_id]
-        if number < 0:
-            return Failure("not_extracted", "extract", f"stream {self._section.stream!r} has no rows of it yet")
-        if video.failure is not None:
-            return Failure(video.failure.reason, video.failure.stage, video.failure.message)
-        if self._section.split.given and video.split and not is_split_name(video.split):
-            return Failure("bad_split", "split", f"split {video.split!r} is not of letters, digits, - and _")
-        return None
-
-    def _captions(self, video_id: str, track: CaptionTrack, duration: float) -> tuple[Caption, ...]:
-        timed_words = self._section.segment.by != "cue"
-        cleaned = clean(track.cues, duration, self._section.clean, timed_words)
-        self._report.add_track(video_id, track, cleaned)
-        captions, dropped = self._filter.apply(segment(cleaned.captions, self._section.segment))
-        self._report.add_filtered(video_id, dropped)
-        return captions
-
-    def _write(self, videos: list[_Prepared]) -> None:
+    def _write(self, videos: list[Prepared]) -> None:
         encoded = self._tokenizer.encode([caption.text for video in videos for caption in video.captions])
         self._report.rates.add(encoded)
         done = 0
@@ -226,7 +162,7 @@ class _Builder:
             done += len(video.captions)
             self._write_video(video, ids)
 
-    def _write_video(self, video: _Prepared, ids: list[list[int]]) -> None:
+    def _write_video(self, video: Prepared, ids: list[list[int]]) -> None:
         first = self._output.add_captions(
             video.video_id,
             [caption.start for caption in video.captions],
@@ -248,19 +184,8 @@ class _Builder:
         self._report.add_video(video.video_id, video.split, len(video.captions), video.alignment)
 
 
-def _first_readable(video: KeptCaptions) -> CaptionTrack | Failure | None:
-    """The first track that can be read; the first one's failure if none can; None for a video without tracks."""
-    first: Failure | None = None
-    for kept in video.tracks:
-        track = read_track(kept.data, kept.name)
-        if not isinstance(track, Failure):
-            return track
-        first = first or track
-    return first
-
-
-def _batches(videos: Iterable[_Prepared]) -> Iterator[list[_Prepared]]:
-    batch: list[_Prepared] = []
+def _batches(videos: Iterable[Prepared]) -> Iterator[list[Prepared]]:
+    batch: list[Prepared] = []
     captions = 0
     for video in videos:
         batch.append(video)

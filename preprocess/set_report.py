@@ -32,6 +32,7 @@ class SetReport:
     without_captions: int = 0
     without_windows: int = 0
     rates: TokenRates = field(default_factory=TokenRates)
+    near_duplicates: dict[str, Any] = field(default_factory=dict)
 
     def add_track(self, video_id: str, track: CaptionTrack, cleaned: CleanResult) -> None:
         self.cues += len(track.cues)
@@ -80,5 +81,6 @@ class SetReport:
                 for name, count in sorted(self.filtered.items())
             },
             "windows_left_out": {"counts": dict(sorted(self.left_out.items())), "examples": self.left_out_examples},
+            "near_duplicates": self.near_duplicates,
             "tokens": self.rates.report(),
         }

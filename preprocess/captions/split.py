@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -18,12 +19,19 @@ class SplitConfig(Config):
     """fractions: share of each split for videos whose input gives none. given: whether the input's own splits count.
 
     key: another key deals the videos anew. exclude: a text file of video ids, one a line (an evaluation set), or null.
+    near_duplicates: videos and captions of one split that are nearly the same in another are not looked for (`off`),
+    found and told (`report`), or left out of the split `training` as well (`drop`). similar_videos: from which cosine of
+    their mean rows on two videos are nearly the same. duplicate_words: captions of fewer words are never duplicates.
     """
 
     fractions: dict[str, float] = Field(default={"train": 0.9, "val": 0.05, "test": 0.05})
     given: bool = True
     key: int = Field(default=0, ge=0, lt=2**64)
     exclude: Path | None = None
+    near_duplicates: Literal["off", "report", "drop"] = "off"
+    training: str = "train"
+    similar_videos: float = Field(default=0.99, gt=0, le=1)
+    duplicate_words: int = Field(default=4, ge=1)
 
     @field_validator("fractions")
     @classmethod

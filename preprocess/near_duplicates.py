@@ -1,0 +1,194 @@
+"""What stands in one split and nearly the same in another: videos by their rows, captions by their words.
+
+Videos: the mean of a video's rows, compared by cosine in blocks of a file of scratch. Captions: the same words in the
+same order, whatever case and punctuation. Memory holds eight bytes for each caption outside of the training split, and
+what is said of the videos; so the captions of the training split are compared when the set is built.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from preprocess.captions.split import SplitConfig
+from preprocess.captions.types import Caption
+from preprocess.set_report import EXAMPLES, SetReport
+from shared.atomic import disk_full_stops
+from shared.captions import KeptCaptions
+from shared.containers import NpyRowFile
+from shared.errors import Failure
+
+if TYPE_CHECKING:
+    from preprocess.prepare import Preparer
+
+_WORD = re.compile(r"\w+")
+_BLOCK = 2048
+_MARGIN = 1e-3  # what a float32 product may be off by, and much more: what is near the threshold is computed again
+
+
+@dataclass(frozen=True)
+class Match:
+    """A video and the first one outside of the training split that it is nearly the same as."""
+
+    video: str
+    split: str
+    other: str
+    other_split: str
+    cosine: float
+
+
+@dataclass
+class NearDuplicates:
+    """hashes: sorted uint64 of the captions of each split but the training one."""
+
+    config: SplitConfig
+    matches: dict[str, Match] = field(default_factory=dict)
+    hashes: dict[str, np.ndarray] = field(default_factory=dict)
+    captions: dict[str, int] = field(default_factory=dict)
+    caption_examples: list[list[str]] = field(default_factory=list)
+
+    def failure_of(self, video_id: str) -> Failure | None:
+        """Why a video of the training split is dropped, if it is to be."""
+        match = self.matches.get(video_id)
+        if self.config.near_duplicates != "drop" or match is None or match.split != self.config.training:
+            return None
+        other = f"{match.other!r} of split {match.other_split}"
+        return Failure("near_duplicate", "split", f"its rows are those of {other}: cosine {match.cosine}")
+
+    def without_duplicates(self, video_id: str, split: str, captions: tuple[Caption, ...]) -> tuple[Caption, ...]:
+        """Count those captions of a training video that stand in another split; they go where that is asked for."""
+        if split != self.config.training:
+            return captions
+        found = [self._split_with(caption_hash(caption.text, self.config.duplicate_words)) for caption in captions]
+        for caption, other in zip(captions, found, strict=True):
+            if other is not None:
+                self._count(split, other, 1, [[video_id, caption.text, other]])
+        if self.config.near_duplicates != "drop":
+            return captions
+        return tuple(caption for caption, other in zip(captions, found, strict=True) if other is None)
+
+    def compare_held_out(self) -> None:
+        """Count captions that stand in two splits of which neither is the training one."""
+        for one, other in combinations(sorted(self.hashes), 2):
+            shared = len(np.intersect1d(self.hashes[one], self.hashes[other]))
+            if shared:
+                self._count(one, other, shared, [])
+
+    def report(self) -> dict[str, Any]:
+        """For manifest.json: counts by pair of splits, and a few examples of each kind."""
+        videos: dict[str, int] = {}
+        for match in self.matches.values():
+            pair = f"{match.split}, {match.other_split}"
+            videos[pair] = videos.get(pair, 0) + 1
+        examples = [
+            [m.video, m.split, m.other, m.other_split, m.cosine] for m in list(self.matches.values())[:EXAMPLES]
+        ]
+        return {
+            "videos": {"counts": videos, "examples": examples},
+            "captions": {"counts": self.captions, "examples": self.caption_examples},
+            "dropped": self.config.near_duplicates == "drop",
+        }
+
+    def _split_with(self, digest: int | None) -> str | None:
+        if digest is None:
+            return None
+        for split, hashes in self.hashes.items():
+            at = int(np.searchsorted(hashes, np.uint64(digest)))
+            if at < len(hashes) and hashes[at] == digest:
+                return split
+        return None
+
+    def _count(self, split: str, other: str, count: int, examples: list[list[str]]) -> None:
+        pair = f"{split}, {other}"
+        self.captions[pair] = self.captions.get(pair, 0) + count
+        self.caption_examples += examples[: EXAMPLES - len(self.caption_examples)]
+
+
+def caption_hash(text: str, least_words: int) -> int | None:
+    """xxh3-64 of the words of a caption, case and punctuation apart; None for one of fewer words."""
+    words = _WORD.findall(text.casefold())
+    return xxhash.xxh3_64_intdigest(" ".join(words).encode()) if len(words) >= least_words else None
+
+
+def find_near_duplicates(preparer: Preparer, videos: Iterable[KeptCaptions], scratch: Path) -> NearDuplicates:
+    """Reads the rows of every usable video, and the captions of those outside of the training split.
+
+    Raises DamageFound for damaged rows, StoppedEarly for a full disk.
+    """
+    near = NearDuplicates(preparer.section.split)
+    digests: dict[str, array[int]] = {}
+    ids: list[str] = []
+    splits: list[str] = []
+    dim = int(np.prod(preparer.stream.row_shape))
+    scratch.mkdir(parents=True, exist_ok=True)
+    with disk_full_stops(scratch):
+        pooled = NpyRowFile(scratch / "pooled", (dim,), np.dtype(np.float32))
+        for video, number in _usable(preparer, videos):
+            ids.append(video.video_id)
+            splits.append(preparer.split_of(video))
+            pooled.append(_direction(preparer.stream.read(number))[None])
+            if splits[-1] != near.config.training:
+                digests.setdefault(splits[-1], array("Q")).extend(_digests(preparer, video, number))
+        path = pooled.finish()
+    near.hashes = {split: np.unique(np.array(found, np.uint64)) for split, found in sorted(digests.items())}
+    near.compare_held_out()
+    near.matches = {match.video: match for match in _matches(np.load(path, mmap_mode="r"), ids, splits, near.config)}
+    path.unlink()
+    return near
+
+
+def _usable(preparer: Preparer, videos: Iterable[KeptCaptions]) -> Iterator[tuple[KeptCaptions, int]]:
+    for video in videos:
+        number = preparer.number_of(video)
+        if not isinstance(number, Failure):
+            yield video, number
+
+
+def _digests(preparer: Preparer, video: KeptCaptions, number: int) -> list[int]:
+    captions = preparer.captions_of(video, number, SetReport())
+    if isinstance(captions, Failure):
+        return []
+    found = (caption_hash(caption.text, preparer.section.split.duplicate_words) for caption in captions)
+    return [digest for digest in found if digest is not None]
+
+
+def _direction(rows: np.ndarray) -> np.ndarray:
+    """float32 (D,): the mean of a video's rows, of length one; zeros where they cancel out."""
+    mean_D = rows.reshape(len(rows), -1).mean(axis=0, dtype=np.float64)
+    length = np.sqrt((mean_D * mean_D).sum())
+    direction_D: np.ndarray = (mean_D / length if length else mean_D).astype(np.float32)
+    return direction_D
+
+
+def _matches(pooled_VD: np.ndarray, ids: list[str], splits: list[str], config: SplitConfig) -> Iterator[Match]:
+    """For each video the first of another split that it is near, each pair outside of training once."""
+    names, split_V = np.unique(np.array(splits), return_inverse=True)
+    training_V = np.array([split == config.training for split in splits], bool)
+    held_H = np.flatnonzero(~training_V)
+    for first in range(0, len(ids), _BLOCK):
+        own_A = np.arange(first, min(first + _BLOCK, len(ids)))
+        found: dict[int, tuple[int, float]] = {}
+        for begin in range(0, len(held_H), _BLOCK):
+            other_B = held_H[begin : begin + _BLOCK]
+            near_AB = pooled_VD[own_A] @ pooled_VD[other_B].T >= config.similar_videos - _MARGIN
+            near_AB &= split_V[own_A][:, None] != split_V[other_B][None]
+            near_AB &= training_V[own_A][:, None] | (other_B[None] < own_A[:, None])
+            for a, b in np.argwhere(near_AB):
+                own, other = int(own_A[a]), int(other_B[b])
+                if own not in found and (cosine := _cosine(pooled_VD[own], pooled_VD[other])) >= config.similar_videos:
+                    found[own] = (other, cosine)
+        for own, (other, cosine) in sorted(found.items()):
+            yield Match(ids[own], str(names[split_V[own]]), ids[other], str(names[split_V[other]]), cosine)
+
+
+def _cosine(one_D: np.ndarray, other_D: np.ndarray) -> float:
+    """Summed in one order, whatever the number of threads; to six digits, so that equal videos are at 1."""
+    return round(float((one_D.astype(np.float64) * other_D).sum()), 6)
