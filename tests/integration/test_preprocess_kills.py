@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,10 @@ SETTINGS: dict[str, Any] = {
 VICTIMS = {"driver": "", "actor": "ray::Extraction", "decoder": "ray::decode"}
 
 
-def moments(count: int) -> list[tuple[str, int, float]]:
-    """(who is killed, after how many committed units, and how many seconds later), from one seed."""
+def moments(count: int) -> list[tuple[str, int, float, bool]]:
+    """(who is killed, after how many committed units, how many seconds later, with a local scratch), from one seed."""
     dice = random.Random(20260)
-    return [(list(VICTIMS)[n % 3], dice.randrange(4), dice.uniform(0, 0.5)) for n in range(count)]
+    return [(list(VICTIMS)[n % 3], dice.randrange(4), dice.uniform(0, 0.5), n % 2 == 1) for n in range(count)]
 
 
 def write_config(small_media: Path, folder: Path, **ray: object) -> Path:
@@ -97,11 +97,15 @@ def workers(process: subprocess.Popen[str], name: str) -> list[psutil.Process]:
 
 
 def kill_one(process: subprocess.Popen[str], name: str) -> bool:
-    """SIGKILL to the first worker of that name that is seen; False when the run ends without one."""
+    """SIGKILL to the first worker that is seen at such work; False when the run ends without one."""
     while process.poll() is None:
-        for victim in workers(process, name)[:1]:
-            victim.kill()
-            return True
+        for victim in workers(process, name):
+            with suppress(psutil.NoSuchProcess):
+                victim.suspend()  # so that it is still at it when it is killed
+                if victim.name().startswith(name):
+                    victim.kill()
+                    return True
+                victim.resume()
         time.sleep(0.005)
     return False
 
@@ -159,29 +163,38 @@ def make(small_media: Path, store: Path, **settings: object) -> None:
 def test_the_number_of_workers_changes_nothing(
     small_media: Path, tmp_path: Path, reference: dict[str, bytes], count: int
 ) -> None:
-    ray = {"cpus": count, "actors": count, "object_store_mib": 128, "videos_ahead": count - 1}
+    scratch = tmp_path / "local" if count == 4 else None
+    ray = {"cpus": count, "actors": count, "object_store_mib": 128, "videos_ahead": count - 1, "scratch": scratch}
     make(small_media, tmp_path / "store", ray=ray)
     assert content(tmp_path / "store") == reference
+    assert scratch is None or list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("victim", "at_units", "at_delay"),
-    [pytest.param(*moment, marks=() if n in (1, 2) else pytest.mark.full) for n, moment in enumerate(moments(30))],
+    ("victim", "at_units", "at_delay", "local"),
+    [pytest.param(*moment, marks=() if n in (1, 8) else pytest.mark.full) for n, moment in enumerate(moments(30))],
 )
 @pytest.mark.timeout(600)
 def test_kills(
-    small_media: Path, tmp_path: Path, reference: dict[str, bytes], victim: str, at_units: int, at_delay: float
+    small_media: Path,
+    tmp_path: Path,
+    reference: dict[str, bytes],
+    victim: str,
+    at_units: int,
+    at_delay: float,
+    local: bool,
 ) -> None:
     for units, delay in earlier(at_units, at_delay):
         folder = tmp_path / f"{units}-{delay:.3f}"
         folder.mkdir()
-        config, store = write_config(small_media, folder), folder / "store"
+        scratch = folder / "local"
+        config, store = write_config(small_media, folder, scratch=str(scratch) if local else None), folder / "store"
         if kill_at(config, store, victim, units, delay):
             break
     else:
         pytest.fail(f"no {victim} was there to be killed at any moment")
+    done = committed(store) if victim == "driver" else 0
     if victim == "driver":
-        done = committed(store)
         assert done >= min(INPUTS, UNIT * units)
         resumed = subprocess.run(
             [sys.executable, "-m", "preprocess", "run", str(config)], capture_output=True, text=True
@@ -194,6 +207,7 @@ def test_kills(
         assert [record["extracted"] for record in records(store)] == [INPUTS]
     assert content(store) == reference
     assert verify_store(store) == []
+    assert not local or done == INPUTS or list(scratch.iterdir()) == []
 
 
 @pytest.mark.full
@@ -213,3 +227,19 @@ def test_a_host_is_lost(small_media: Path, tmp_path: Path, reference: dict[str, 
         cluster.shutdown()
     assert content(tmp_path / "store") == reference
     assert [record["extracted"] for record in records(tmp_path / "store")] == [INPUTS]
+
+
+@pytest.mark.full
+def test_a_full_local_disk_ends_with_4_and_leaves_nothing(small_media: Path, tmp_path: Path, small_disk: Path) -> None:
+    store = tmp_path / "store"
+    config = write_config(small_media, tmp_path, scratch=str(small_disk))
+    large = "streams.thumbs={kind: frames, size: 128, sampling: {fps: 5}}"
+    command = [sys.executable, "-m", "preprocess", "run", str(config), large]
+    full = subprocess.run(command, capture_output=True, text=True)
+    assert full.returncode == 4, full.stderr
+    assert f"no space left while writing {small_disk}" in full.stderr
+    assert list(small_disk.iterdir()) == []
+    assert verify_store(store) == []
+    done = subprocess.run([*command, "ray.scratch=null"], capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert committed(store) == INPUTS
