@@ -15,7 +15,7 @@ from preprocess.adapters.output import AdaptOutput
 from preprocess.captions.split import is_split_name
 from preprocess.inputs import is_video_id
 from shared.atomic import disk_full_stops
-from shared.errors import RequestError
+from shared.errors import InputFileError, RequestError
 
 
 @dataclass
@@ -70,6 +70,9 @@ def adapt(
         run = _Run(request, output)
         for item in adapter.read(request):
             run.take(item)
+        if run.result.rows == 0:
+            named = ", ".join(map(str, index))
+            raise InputFileError(f"{named} holds no rows: expected {adapter.about} with something in it")
         output.finish()
     run.result.several = request.media.several
     run.result.advice = adapter.advice if run.result.with_captions else ""

@@ -106,6 +106,15 @@ def test_wrong_requests(
     assert content(tmp_path / "a") == before
 
 
+def test_an_index_without_rows_is_none(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "test.csv").write_text(HEADER)
+    for dataset, index in (("msrvtt", "test.csv"), ("folder", "empty")):
+        with pytest.raises(InputFileError, match="holds no rows"):
+            adapt(dataset, [tmp_path / index])
+    assert sorted(content(tmp_path)) == ["test.csv"]
+
+
 def test_the_index_is_not_overwritten(tmp_path: Path) -> None:
     index = write(tmp_path / "a")
     index = index.rename(index.with_name("videos.csv"))
