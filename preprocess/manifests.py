@@ -8,8 +8,10 @@ videos or in its failures.
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from preprocess.captions.clean import CleanConfig
@@ -83,7 +85,8 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     preparer = Preparer(section, stream, caption_filter, excluded)
     if section.split.near_duplicates != "off":
         preparer.near = find_near_duplicates(preparer, read_captions(store), writer.scratch)
-    report = _Builder(preparer, tokenizer, output).add_all(read_captions(store))
+    with settled_heap():
+        report = _Builder(preparer, tokenizer, output).add_all(read_captions(store))
     if preparer.near is not None:
         report.near_duplicates = preparer.near.report()
     info, files = output.finish(
@@ -96,6 +99,16 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     )
     writer.commit_set(info, files)
     return BuiltSet(name, True, info)
+
+
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """What is loaded now is not searched for garbage until the end: in what torch holds, it is a third of the time."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _if_whole(store: Store, name: str) -> ManifestInfo | None:

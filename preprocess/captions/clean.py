@@ -154,6 +154,8 @@ def _apply_whole(name: str, tally: _Tally, spans: list[Span], duration: float | 
     step = STEPS[name]
     assert not isinstance(step, Each)
     answers = step(spans, duration)
+    if answers is spans:
+        return spans
     kept: list[Span] = []
     for before, after in zip(spans, answers, strict=True):
         if after is not before and after != before:

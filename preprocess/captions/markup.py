@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 import re
 from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
 
 from preprocess.captions.spans import Span, substitute
 from preprocess.captions.timestamps import WEBVTT_TIMESTAMP, webvtt_seconds
@@ -25,12 +27,14 @@ _STAMP = re.compile(r"<([0-9]{2}):([0-5][0-9]):([0-5][0-9])\.([0-9]{3})>")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
-def strip_tags(spans: list[Span], duration: float | None) -> list[Span | None]:
+def strip_tags(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
     """Tags go, without a gap where they are inside a word; inline timestamps become marks.
 
     In a track that times words, the first word of every cue is spoken when the cue starts.
     """
     del duration
+    if not any("<" in span.text or "\\" in span.text for span in spans):
+        return spans
     stripped = [(_only_stamps(span) or _strip(span)) if _MAY_HOLD.search(span.text) else span for span in spans]
     if not any(new.marks and not old.marks for old, new in zip(spans, stripped, strict=True)):
         return list(stripped)
@@ -57,11 +61,10 @@ def _only_stamps(span: Span) -> Span | None:
     if _MAY_HOLD.search(text):
         return None
     marks: list[tuple[int, float]] = []
-    length, earliest = 0, span.start
-    for number, piece in enumerate(texts[:-1]):
-        length += len(piece)
-        hours, minutes, whole, thousandths = map(int, rest[5 * number : 5 * number + 4])
-        seconds = (hours * 3_600_000 + minutes * 60_000 + whole * 1000 + thousandths) / 1000
+    earliest = span.start
+    parts = zip(accumulate(map(len, texts)), rest[::5], rest[1::5], rest[2::5], rest[3::5], strict=False)
+    for length, hours, minutes, whole, thousandths in parts:
+        seconds = ((int(hours) * 60 + int(minutes)) * 60_000 + int(whole) * 1000 + int(thousandths)) / 1000
         if earliest <= seconds <= span.end:
             marks.append((length, seconds))
             earliest = seconds

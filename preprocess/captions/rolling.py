@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from preprocess.captions.spans import HOLD, Span
@@ -29,12 +30,12 @@ class _Line(NamedTuple):
     timed: bool
 
 
-def unroll(spans: list[Span], duration: float | None) -> list[Span | None]:
+def unroll(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
     """Cut what each cue repeats of the one before; a cue with nothing new is gone. Other tracks come back unchanged."""
     del duration
     cuts = _cuts(spans)
     if cuts is None:
-        return list(spans)
+        return spans
     timed = any(span.marks for span in spans)
     # A line stays on screen while the next is spoken: what a cue adds ends where the next cue starts.
     spoken = [span for span in cut_overlaps(spans, None) if span is not None]
@@ -77,15 +78,16 @@ def _rolls_by_lines(spans: list[Span], lines: list[list[_Line]], cuts: list[int]
 
 def _may_join(spans: list[Span]) -> bool:
     """Whether any cue starts with all words of the one before: the first to grow does, and most tracks have none."""
-    before: list[str] = []
+    before, first = "", ""
     for span in spans:
-        if before and span.text.lstrip().startswith(before[0]):
-            words = span.text.split()
-            if words[: len(before)] == before:
+        head = span.text.split(None, 1)[:1]
+        if not head:
+            continue
+        if head[0] == first:
+            words = before.split()
+            if span.text.split()[: len(words)] == words:
                 return True
-            before = words or before
-        else:
-            before = span.text.split() or before
+        before, first = span.text, head[0]
     return False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -31,8 +31,11 @@ class Span(NamedTuple):
         return Span(start, end, self.text, self.marks)
 
 
-Whole = Callable[[list[Span], float | None], list[Span | None]]
-"""A step that looks at a whole track: spans and the video's duration (None: unknown) -> one answer per span."""
+Whole = Callable[[list[Span], float | None], Sequence[Span | None]]
+"""A step that looks at a whole track: spans and the video's duration (None: unknown) -> one answer per span.
+
+The list itself is the answer where nothing changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ class SplitConfig(Config):
 
     key: another key deals the videos anew. exclude: a text file of video ids, one a line (an evaluation set), or null.
     near_duplicates: videos and captions of one split that are nearly the same in another are not looked for (`off`),
-    found and told (`report`), or left out of the split `training` as well (`drop`). similar_videos: from which cosine of
-    their mean rows on two videos are nearly the same. duplicate_words: captions of fewer words are never duplicates.
+    found and told (`report`), or left out of the split `training` as well (`drop`).
+    similar_videos: from which cosine of their mean rows on two videos are nearly the same.
+    duplicate_words: captions of fewer words are never duplicates.
     """
 
     fractions: dict[str, float] = Field(default={"train": 0.9, "val": 0.05, "test": 0.05})

@@ -33,7 +33,7 @@ _ROLES = re.compile(
 _UNSEEN = re.compile("[\u00ad\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _GAPS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ud800-\udfff]")
 # What the patterns need at the least: most captions are spared the rest.
-_MAY_BE_SOUND = re.compile(r"[\[(*]")
+_MAY_BE_SOUND = re.compile(r"[\[(*［【（♩♪♫♬🎵🎶]")
 _MAY_BE_SPEAKER = re.compile(r"[:>\n]")
 _SPACE = re.compile(r"\s{2,}|[^\S ]")
 _READABLE = re.compile(r"[^\W_]")
@@ -55,7 +55,7 @@ def normalise_unicode(span: Span) -> Span:
 
 def drop_sounds(span: Span) -> Span:
     """Sound marks: square brackets, a line that is one parenthesis, a parenthesis that names a sound, notes."""
-    if span.text.isascii() and not _MAY_BE_SOUND.search(span.text):
+    if not _MAY_BE_SOUND.search(span.text):
         return span
     span = substitute(span, _SQUARE, lambda _: " ", timed=True)
     span = substitute(span, _ALONE, lambda _: " ", timed=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 from preprocess.captions.spans import HOLD, Span
 
@@ -21,10 +23,10 @@ def drop_zero_length(span: Span) -> Span | None:
     return span if span.end > span.start else None
 
 
-def keep_inside(spans: list[Span], duration: float | None) -> list[Span | None]:
+def keep_inside(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
     """What starts at or after the end of the video goes, cues and timed words; what only ends after it is cut there."""
-    if duration is None:
-        return list(spans)
+    if duration is None or all(span.end <= duration for span in spans):
+        return spans
     return [span if span.end <= duration else _cut_at(span, duration) for span in spans]
 
 
@@ -42,7 +44,7 @@ def drop_duplicates(spans: list[Span], duration: float | None) -> list[Span | No
         before = kept[last] if last >= 0 else None
         if (span.start, span.text) in seen:
             kept.append(None)
-        elif before is not None and _repeats(before, span):
+        elif before is not None and span.text == before.text and _repeats(before, span):
             kept.append(None)
             kept[last] = before.with_times(before.start, max(before.end, span.end))
         else:
@@ -52,9 +54,11 @@ def drop_duplicates(spans: list[Span], duration: float | None) -> list[Span | No
     return kept
 
 
-def cut_overlaps(spans: list[Span], duration: float | None) -> list[Span | None]:
+def cut_overlaps(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
     """A cue ends where the next that starts later begins, not before its last timed word; equal starts may overlap."""
     del duration
+    if all(span.end <= following.start for span, following in pairwise(spans)):
+        return spans
     cut: list[Span | None] = list(spans)
     later: float | None = None
     for at in range(len(spans) - 2, -1, -1):
@@ -70,7 +74,7 @@ def cut_overlaps(spans: list[Span], duration: float | None) -> list[Span | None]
 
 
 def _repeats(before: Span, span: Span) -> bool:
-    if span.text != before.text or span.start < before.start:
+    if span.start < before.start:
         return False
     if span.end - span.start <= HOLD:
         return span.start <= before.end + HOLD
