@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,18 @@ def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, content: bytes, say
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="No such file"):
         list(json_entries(tmp_path / "caption.json", 1000))
+
+
+def test_memory_is_that_of_an_entry_not_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_file, "_CHUNK", 2**14)
+    path = tmp_path / "caption.json"
+    entry = json.dumps({"start": list(range(200)), "end": list(range(200)), "text": ["word"] * 200})
+    with path.open("w") as file:
+        file.write("{" + ",".join(f'"v{number}": {entry}' for number in range(1500)) + "}")
+    assert path.stat().st_size > 5_000_000
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in json_entries(path, 2**20)) == 1500
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
