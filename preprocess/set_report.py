@@ -37,8 +37,9 @@ class SetReport:
     def add_track(self, video_id: str, track: CaptionTrack, cleaned: CleanResult) -> None:
         self.cues += len(track.cues)
         self.skipped += len(track.skipped)
-        for line, why in track.skipped[: EXAMPLES - len(self.skipped_examples)]:
-            self.skipped_examples.append([video_id, f"line {line}: {why}"])
+        unit = "cue" if track.format == "json" else "line"
+        for number, why in track.skipped[: EXAMPLES - len(self.skipped_examples)]:
+            self.skipped_examples.append([video_id, f"{unit} {number}: {why}"])
         for step, count in cleaned.counts.items():
             self.cleaned[step] = self.cleaned.get(step, 0) + count
         for step, found in cleaned.examples.items():

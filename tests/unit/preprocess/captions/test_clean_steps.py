@@ -145,6 +145,7 @@ def test_what_a_step_may_change_is_not_plain(text: str) -> None:
         "open<00:00:09.000><c> late</c><00:00:00.000><c> early</c>",
         "<00:00:01.500><c>open</c>\n<c> </c>",
         "a <c>b</c>",
+        "back<00:00:02.000><c> and</c><00:00:01.000><c> forth</c>",
     ],
 )
 def test_the_short_way_for_word_times_is_the_long_one(text: str) -> None:

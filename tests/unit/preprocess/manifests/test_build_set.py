@@ -249,3 +249,11 @@ def test_filters_leave_out_what_was_asked_and_tell(tmp_path: Path) -> None:
 def test_a_language_that_nobody_tells_apart_is_refused(store: Path) -> None:
     with pytest.raises(RequestError, match=r"'english' is not one of .* en "):
         build(store, filters=FilterConfig(languages=("english",)))
+
+
+def test_a_json_track_is_a_track(tmp_path: Path) -> None:
+    entry = b'{"start": [1, -2], "end": [2.5, 3], "text": ["open the oven", "before the start"]}'
+    store = make_store(tmp_path / "store", [video("a", ("caption.json", entry), split="train")], ["a"])
+    report = build(store).info.report
+    assert open_store(store).manifest_set("default").caption_texts == ["open the oven"]
+    assert report["skipped_cues"] == {"count": 1, "examples": [["a", "cue 2: start is negative: -2"]]}
