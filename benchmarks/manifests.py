@@ -298,7 +298,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found = speeds(folder, 5_000 if arguments.quick else 20_000, 1 if arguments.quick else 5)
+        found = speeds(folder, 5_000 if arguments.quick else 20_000, 1 if arguments.quick else 3)
         few, many = peaks(folder, (10_000, 100_000 if arguments.quick else 1_000_000))
     whole = {worker: sum(found[kind][worker] for kind in KINDS) / len(KINDS) for worker in WORKERS}
     ratio, growth = whole["tokenizer"] / whole["stages"], many / few

@@ -7,6 +7,7 @@ text they were written as, and refuses the NaN that such files hold.
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import re
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ def json_entries(path: Path, most_bytes: int) -> Iterator[tuple[str, bytes | Non
     Raises InputFileError naming the file and the place where it stops being such an object.
     """
     try:
+        if not path.is_file() and path.exists():
+            raise OSError(errno.EINVAL, "not a regular file")  # opening a pipe would wait for ever
         with path.open("rb") as file:
             yield from _Scanner(path, _decoded(iter(lambda: file.read(_CHUNK), b"")), most_bytes).entries()
     except OSError as error:

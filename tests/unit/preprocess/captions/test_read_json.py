@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -99,6 +100,10 @@ def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, content: bytes, say
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match="No such file"):
         list(json_entries(tmp_path / "caption.json", 1000))
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InputFileError, match="not a regular file"):
+            list(json_entries(path, 1000))
 
 
 def test_memory_is_that_of_an_entry_not_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
