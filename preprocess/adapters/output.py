@@ -11,6 +11,7 @@ Whatever is killed whenever, the manifest and what it names are the old ones or 
 from __future__ import annotations
 
 import csv
+import fcntl
 import filecmp
 import io
 import os
@@ -49,8 +50,7 @@ class AdaptOutput:
     def __enter__(self) -> AdaptOutput:
         try:
             make_directory(self.manifest.parent)
-            self._drop_work()
-            self._work.mkdir()
+            self._take_work()
         except OSError as error:
             folder = self.manifest.parent
             raise RequestError(f"{folder} cannot be written: {error.strerror}; give --out a path that can") from None
@@ -62,8 +62,11 @@ class AdaptOutput:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.close()
-        self._drop_work()
+        try:
+            self._files.close()  # writes what is left in buffers, for which a full disk has no room
+        finally:
+            shutil.rmtree(self._work)
+            os.close(self._lock)
 
     def add_captions(self, video_id: str, captions: Iterable[Text]) -> str:
         """Write the caption file of a video; returns its name for `add_video`."""
@@ -141,9 +144,22 @@ class AdaptOutput:
             if path.name != folder and ours.fullmatch(path.name):
                 shutil.rmtree(path)
 
-    def _drop_work(self) -> None:
-        if self._work.exists():
-            shutil.rmtree(self._work)
+    def _take_work(self) -> None:
+        """Lock the folder of unfinished files, which the kernel unlocks when a process dies, and clear it."""
+        self._work.mkdir(exist_ok=True)
+        self._lock = os.open(self._work, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = os.fstat(self._lock).st_nlink == 0
+        except BlockingIOError:
+            gone = True
+        if gone:
+            os.close(self._lock)
+            raise RequestError(
+                f"{self.manifest} is being written by another process; wait for it, or give --out another"
+            )
+        for path in self._work.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _line(values: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ import pytest
 from preprocess.adapters import ADAPTERS
 from preprocess.adapters.adapt import adapt
 from preprocess.adapters.items import Item, Request
+from preprocess.adapters.output import AdaptOutput
 from shared.errors import InputFileError, RequestError, StoppedEarly
 
 HEADER = "key,vid_key,video_id,sentence\n"
@@ -210,6 +211,17 @@ def test_what_no_manifest_can_hold_is_left_out(tmp_path: Path, monkeypatch: pyte
         )
         result = adapt("msrvtt", [index], tmp_path)
         assert (result.videos, result.left_out) == (0, {"malformed": 2})
+
+
+def test_one_process_at_a_time_writes_a_manifest(tmp_path: Path) -> None:
+    index = write(tmp_path / "a")
+    with AdaptOutput(tmp_path / "a" / "videos.csv", ()), pytest.raises(RequestError, match="by another process"):
+        adapt("msrvtt", [index])
+    # What a killed run left is in nobody's way.
+    (tmp_path / "a" / ".videos.adapting" / "captions").mkdir(parents=True)
+    (tmp_path / "a" / ".videos.adapting" / "rows.csv").touch()
+    adapt("msrvtt", [index])
+    assert not (tmp_path / "a" / ".videos.adapting").exists()
 
 
 def test_media_outside_of_the_manifest_are_told(tmp_path: Path) -> None:
