@@ -181,12 +181,22 @@ def _matches(pooled_VD: np.ndarray, ids: list[str], splits: list[str], config: S
             near_AB = pooled_VD[own_A] @ pooled_VD[other_B].T >= config.similar_videos - _MARGIN
             near_AB &= split_V[own_A][:, None] != split_V[other_B][None]
             near_AB &= training_V[own_A][:, None] | (other_B[None] < own_A[:, None])
-            for a, b in np.argwhere(near_AB):
-                own, other = int(own_A[a]), int(other_B[b])
-                if own not in found and (cosine := _cosine(pooled_VD[own], pooled_VD[other])) >= config.similar_videos:
-                    found[own] = (other, cosine)
+            for a in np.flatnonzero(near_AB.any(axis=1)):
+                own = int(own_A[a])
+                first_match = None if own in found else _first_near(pooled_VD, own, other_B[near_AB[a]], config)
+                if first_match is not None:
+                    found[own] = first_match
         for own, (other, cosine) in sorted(found.items()):
             yield Match(ids[own], str(names[split_V[own]]), ids[other], str(names[split_V[other]]), cosine)
+
+
+def _first_near(pooled_VD: np.ndarray, own: int, other_M: np.ndarray, config: SplitConfig) -> tuple[int, float] | None:
+    """The first of the videos that seem near which is."""
+    for other in other_M.tolist():
+        cosine = _cosine(pooled_VD[own], pooled_VD[other])
+        if cosine >= config.similar_videos:
+            return other, cosine
+    return None
 
 
 def _cosine(one_D: np.ndarray, other_D: np.ndarray) -> float:
