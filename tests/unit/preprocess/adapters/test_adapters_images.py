@@ -46,10 +46,10 @@ def test_coco(run_adapter: Any) -> None:
     text = json.dumps({"info": {}, "licenses": [], "images": images, "annotations": captions})
     # Files of one name in both folders: that of the index's own name is taken.
     media = [f"{folder}/{391895 + n:012d}.jpg" for n in range(21) for folder in ("val2017", "train2017")]
-    done = run_adapter("coco", {"captions_train2017.json": text}, media=media, rows=26 + 46)
+    done = run_adapter("coco", {"captions_val2017.json": text}, media=media, rows=26 + 46)
     assert done.captions["391895"] == [(0.0, WHOLE, "A man on a bike 0."), (0.0, WHOLE, "A man on a bike 21.")]
-    assert done.videos["391895"]["video_path"] == "train2017/000000391895.jpg"
-    assert done.result.splits == {"train": 21}
+    assert done.videos["391895"]["video_path"] == "val2017/000000391895.jpg"
+    assert done.result.splits == {"val": 21}
     assert {reason: len(places) for reason, places in done.reasons().items()} == {
         "malformed": 6, "duplicate": 1, "unknown_video": 1, "missing_media": 1,
     }  # fmt: skip
@@ -65,12 +65,14 @@ def test_cc3m_joins_by_url(run_adapter: Any, tmp_path: Path, header: str) -> Non
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "00000.parquet").write_bytes(downloads(shuffled, failed=(3,)))
     media = [f"00000/{n:09d}.jpg" for n in range(22) if n not in (3, 5)]
-    text = header.encode() + "\n".join(lines).encode() + b"\ncaf\xe9\thttp://a.example/1.jpg\n"
-    done = run_adapter("cc3m", {"Train_GCC-training.tsv": text}, media=media, rows=29)
+    text = (
+        header.encode() + "\n".join(lines).encode() + b"\ncaf\xe9\thttp://a.example/1.jpg\nx\thttp://a.example/\xe9\n"
+    )
+    done = run_adapter("cc3m", {"Train_GCC-training.tsv": text}, media=media, rows=30)
     assert done.captions["000000021"] == [(0.0, WHOLE, 'sky "over" 0 , sea')]
     assert done.videos["000000021"]["url"] == urls[0]
     assert (done.result.videos, done.result.splits) == (20, {"train": 20})
-    assert {reason: len(places) for reason, places in done.reasons().items()} == {"missing_media": 4, "malformed": 5}
+    assert {reason: len(places) for reason, places in done.reasons().items()} == {"missing_media": 4, "malformed": 6}
     assert any("404" in row["message"] for row in done.missing)
 
 

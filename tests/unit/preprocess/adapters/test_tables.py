@@ -98,7 +98,17 @@ def test_json_of_every_kind_is_a_message(tmp_path: Path, monkeypatch: pytest.Mon
         for name in ("items", "kvitems", "parse"):
             monkeypatch.setattr(ijson, name, getattr(ijson.get_backend(backend), name))
     path = tmp_path / "x.json"
-    for data in (b"", b"{", b"[1,", b"\xff\xfe", b"nul", b'{"a": [1, 2}', b'["\xe9"]', b"[" * 5000, b'[{"a": 1e}]'):
+    for data in (
+        b"",
+        b"{",
+        b"[1,",
+        b"\xff\xfe",
+        b"nul",
+        b'{"a": [1, 2}',
+        b'["\xed\xa0\x80"]',
+        b"[" * 5000,
+        b'[{"a": 1e}]',
+    ):
         path.write_bytes(data)
         with pytest.raises(InputFileError, match=r"x\.json"):
             list(json_items(path, "", "a test"))
