@@ -60,7 +60,8 @@ class NearDuplicates:
         match = self.matches.get(video_id)
         if self.config.near_duplicates != "drop" or match is None or match.split != self.config.training:
             return None
-        other = f"{match.other!r} of split {match.other_split}"
+        # The other one is not named here: failures are kept when it is taken down.
+        other = f"a video of split {match.other_split}"
         return Failure("near_duplicate", "split", f"its rows are those of {other}: cosine {match.cosine}")
 
     def without_duplicates(self, video_id: str, split: str, captions: tuple[Caption, ...]) -> tuple[Caption, ...]:

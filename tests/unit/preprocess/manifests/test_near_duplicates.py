@@ -110,7 +110,7 @@ def test_they_are_left_out_of_training(store: Path) -> None:
     assert made.video_ids == ["t0", "v0", "e0", "e1", "v1", "t2", "t3"]
     (failure,) = made.failures
     assert (failure["video_id"], failure["stage"], failure["reason"]) == ("t1", "split", "near_duplicate")
-    assert failure["message"].startswith("its rows are those of 'v0' of split val: cosine 0.99")
+    assert failure["message"].startswith("its rows are those of a video of split val: cosine 0.99")
     # Only those of training: the same words stay where they are held out.
     held_out = [text for video in ("v0", "e0", "e1", "v1") for text in VIDEOS[video][2]]
     assert sorted(made.caption_texts) == sorted(["add two eggs", "bake until it was brown", *held_out])
