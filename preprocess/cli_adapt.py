@@ -11,6 +11,7 @@ from rich.markup import escape
 from typer.core import TyperCommand
 
 from shared.errors import DamageFound
+from shared.store import refuse_inside_store
 
 if TYPE_CHECKING:
     from preprocess.adapters.adapt import AdaptResult
@@ -56,6 +57,8 @@ def adapt_command(
     """
     from preprocess.adapters.adapt import adapt
 
+    if manifest is not None:
+        refuse_inside_store(manifest, "the manifest (--out NAME.csv)")
     _tell(adapt(dataset, index, media, manifest, captions, fold))
 
 

@@ -121,6 +121,7 @@ def _confined(text: str, folder: Path, root: Path, stage: str) -> tuple[Path, Fa
         return folder, Failure("missing_file", stage, f"path {text!r} is not one")
     try:
         path = (folder / text).resolve()
+        path.exists()  # raises for a name too long, which `resolve` does not
     except (OSError, RuntimeError) as error:  # a name too long, a loop of links
         return folder, Failure("missing_file", stage, f"path {text!r} cannot be followed: {error}")
     if not path.is_relative_to(root):

@@ -124,9 +124,9 @@ def read_records(store: Path) -> list[dict[str, Any]]:
 
 
 def _sealed(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
     try:
+        data = path.read_bytes()
         content = json.loads(data)
-    except ValueError:
+    except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) and is_sealed(content, data) else {}

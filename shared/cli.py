@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 
 import typer
 
-from shared.errors import ClipmillError, StoppedEarly
+from shared.errors import ClipmillError, RequestError, StoppedEarly
 
 # Typer catches Ctrl-C itself and exits with this.
 _TYPER_INTERRUPTED = 130
@@ -34,6 +35,16 @@ def guarded(action: Callable[[], object]) -> int:
     except ClipmillError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        # Any path that somebody typed may be the one, and no system call but the first to take it tells.
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        name = str(error.filename)
+        return guarded(lambda: _too_long(name))
     except KeyboardInterrupt:
         return guarded(_interrupted)
     return 0
+
+
+def _too_long(name: str) -> None:
+    raise RequestError(f"{name[:80]}... is longer than a path may be; give a shorter one")

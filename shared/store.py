@@ -80,7 +80,7 @@ def open_store(path: Path | str) -> Store:
         raise StoreError(
             f"{path} is no store: it has no {ROOT}; make one with `python -m preprocess run CONFIG`"
         ) from None
-    except (IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise StoreError(f"{path / ROOT} cannot be read: {error.strerror}; expected a file of this user's") from None
     return Store(path, parse_root(data, path / ROOT))
 

@@ -238,13 +238,14 @@ def damaged_runs(store: Path) -> list[Damage]:
     return [
         Damage(path.relative_to(store).as_posix(), "run record does not match its own digest")
         for path in sorted((store / "runs").glob("*.json"))
-        if not _is_whole_record(path.read_bytes())
+        if not _is_whole_record(path)
     ]
 
 
-def _is_whole_record(data: bytes) -> bool:
+def _is_whole_record(path: Path) -> bool:
     try:
+        data = path.read_bytes()
         content = json.loads(data)
-    except ValueError:
+    except (OSError, ValueError):  # also a folder, or a link to nothing
         return False
     return isinstance(content, dict) and is_sealed(content, data)

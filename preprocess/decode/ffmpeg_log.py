@@ -11,7 +11,8 @@ from typing import IO
 FRAME = re.compile(
     rb"\[showinfo@(all|sel) @ [^]]*\] \[info\] n: *\d+ pts: *(-?\d+|NOPTS) .*?duration: *(-?\d+|NOPTS) .* iskey:(\d)"
 )
-CONFIG = re.compile(rb"\[showinfo@all @ [^]]*\] \[info\] config in time_base: (\d+)/(\d+), frame_rate: (\d+)/(\d+)")
+# Without its prefix where a library's message before it did not end its line.
+CONFIG = re.compile(rb"config in time_base: (\d+)/(\d+), frame_rate: (\d+)/(\d+)")
 COUNTS = re.compile(rb"\(video\): (\d+) packets read \(\d+ bytes\); (\d+) frames decoded; (\d+) decode errors")
 DAMAGED = re.compile(rb"corrupt decoded frame|File ended prematurely|Packet corrupt")
 NO_DECODER = re.compile(rb"(?i)no decoder|decoder .*not found")

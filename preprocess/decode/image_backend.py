@@ -20,7 +20,7 @@ STILL_SECONDS = 0.04
 EXIF_ORIENTATION = 0x0112
 SIDEWAYS = (5, 6, 7, 8)
 ANIMATED = {"WEBP", "PNG"}
-DAMAGE = (OSError, SyntaxError, ValueError, EOFError, struct.error)
+DAMAGE = (OSError, RuntimeError, SyntaxError, ValueError, EOFError, struct.error)
 
 
 class ImageSource:

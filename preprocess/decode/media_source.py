@@ -15,9 +15,9 @@ from preprocess.decode.pyav_backend import PyavFrames
 from preprocess.decode.video import Frame, Reason, fail
 
 FAST: dict[str, type[DecordFrames] | type[PyavFrames]] = {"decord": DecordFrames, "pyav": PyavFrames}
-# As measured by benchmarks/decode.py: codecs that PyAV reads faster than decord, and the strategies for which decord is
-# the faster one with the others.
-PYAV_FIRST = frozenset({"h264", "hevc"})
+# Codecs that PyAV reads faster than decord (benchmarks/decode.py), or whose damage decord hides, and the strategies for
+# which decord is the faster one with the others.
+PYAV_FIRST = frozenset({"h264", "hevc", "mpeg4"})
 DECORD_FIRST = frozenset({"fps", "uniform"})
 
 
@@ -32,10 +32,8 @@ def first_and_end(probe: Probe, strategies: Sequence[str], options: DecodeOption
     if "uniform" not in strategies:
         return probe.info.start, probe.info.duration
     with FfmpegFrames(probe, [NoFrames()], (16, 16), options) as scan:
-        first = next((frame.time for frame in scan), probe.info.start)
-        for _ in scan:
-            pass
-        return first, scan.end
+        times = [frame.time for frame in scan]
+        return (times[0], scan.end) if times else (probe.info.start, probe.info.duration)
 
 
 class MediaSource:
@@ -119,7 +117,8 @@ class MediaSource:
             fail(reason, f"{name} ({self.info.codec}): {cut_off or 'no frame decodes'}")
         damage = cut_off
         if outcome.errors or outcome.damaged or decoder.status:
-            damage = damage or f"{outcome.errors} of {outcome.packets} packets do not decode"
+            failed = f"{outcome.errors} of {outcome.packets} packets do not decode"
+            damage = damage or (failed if outcome.errors else "its packets, or what they decode to, are damaged")
         if damage and not self._options.keep_partial:
             fail("corrupt", f"{name}: {damage}; get the file again, or set keep_partial")
         self.info = replace(self.info, partial=bool(damage), why=damage or self.info.why)

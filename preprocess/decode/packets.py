@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
+from av.codec.context import Flags
 from av.error import FFmpegError
 from av.stream import Disposition
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ TIMED = {"mov", "matroska", "gif", "flv", "asf", "ivf", "nut"}
 ANCHORED = {"avi"}
 DECORD_CODECS = {"h264", "hevc", "vp8", "vp9", "av1", "mpeg4"}
 ROTATION_PACKETS = 200
+EARLY = 1.0  # seconds by which a file may end before it says
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ def probe_media(path: Path, options: DecodeOptions) -> Probe:
     sniffed = sniff(path)
     try:
         # An absolute path cannot be mistaken for a protocol, and the named demuxer cannot be a playlist's.
-        with av.open(str(path), format=sniffed.demuxer, options={"protocol_whitelist": "file"}) as container:
+        options_av = {"protocol_whitelist": "file"}
+        # Titles and the like are not always UTF-8, and nobody asks for them.
+        with av.open(str(path), format=sniffed.demuxer, options=options_av, metadata_errors="replace") as container:
             return _probe(path, sniffed.demuxer, sniffed.cut_off, container, options)
     except FFmpegError as error:
         if sniffed.cut_off:
@@ -141,9 +145,9 @@ def _probe(
     stream = _choose(container, path)
     codec = stream.codec_context
     _limit("pixels a frame", codec.width * codec.height, options.max_pixels, "max_pixels", path)
-    if container.duration:
-        _limit("seconds", container.duration / 1e6, options.max_seconds, "max_seconds", path)
+    _limit("seconds", _announced(container, demuxer), options.max_seconds, "max_seconds", path)
     codec.thread_count = 1
+    codec.flags |= Flags.unaligned  # sizes cropped to the pixel, as ffmpeg's program shows them
     time_base = Fraction(stream.time_base or Fraction(1, 1_000_000))
     table, matrix, size = _read_packets(container, stream, demuxer, options, path)
     rotation, flipped = _rotation(matrix)
@@ -156,14 +160,16 @@ def _probe(
     begins = float(stream.start_time * time_base) - zero if stream.start_time is not None else 0.0
     rate = float(stream.average_rate or stream.base_rate or 25)
     if not cut_off:
-        cut_off = _missing_frames(stream, demuxer, table)
-    known = table.trusted
+        cut_off = _missing_frames(stream, demuxer, path)
     last = float(table.pts_T[-1] * time_base) - zero if len(table.pts_T) else 0.0
     end = last + (float(table.last_ticks * time_base) or 1 / rate)
+    if table.trusted and demuxer == "matroska" and _ends_early(container, _announced(container, demuxer), end):
+        table = replace(table, doubt=f"its packets end after {end:g} s, before the file says it ends")
+    known = table.trusted
     info = VideoInfo(
         width=width,
         height=height,
-        duration=max(end, 0.0) if known else max((container.duration or 0) / 1e6, end),
+        duration=max(end, 0.0) if known else max(_announced(container, demuxer), end),
         frames=len(table.pts_T) if known else None,
         codec=stream.codec.canonical_name,
         container=demuxer,
@@ -274,11 +280,40 @@ def _rotation(matrix: bytes) -> tuple[int, bool]:
     return (90 if abs(b) > abs(a) else 0), True
 
 
-def _missing_frames(stream: av.VideoStream, demuxer: str, table: PacketTable) -> str:
-    """The index of an mp4 lists its frames: fewer packets than that mean that the media was cut."""
-    if demuxer == "mov" and stream.frames > table.packets:
-        return f"the index lists {stream.frames} frames, {table.packets} are there"
-    return ""
+def _missing_frames(stream: av.VideoStream, demuxer: str, path: Path) -> str:
+    """The index of an mp4 says where each frame lies: some behind the end of the file mean that the media was cut.
+
+    Their number tells nothing: edit lists leave frames out.
+    """
+    if demuxer != "mov":
+        return ""
+    end = path.stat().st_size
+    frames = [entry.pos + entry.size for entry in stream.index_entries]
+    beyond = sum(place > end for place in frames)
+    return f"{beyond} of the {len(frames)} frames that the index lists lie behind the end of the file" if beyond else ""
+
+
+def _announced(container: av.container.InputContainer, demuxer: str) -> float:
+    """Seconds that the file says it lasts, 0 where it does not. In Matroska that is the end on its clock."""
+    start = max(container.start_time or 0, 0) if demuxer == "matroska" else 0
+    return max((container.duration or 0) - start, 0) / 1e6
+
+
+def _ends_early(container: av.container.InputContainer, announced: float, end: float) -> bool:
+    """Whether no stream reaches the end that the file announces: libavformat skips damage and may then find no more.
+
+    announced, end: seconds that the file says it lasts, and at which the chosen stream ends.
+    """
+    if end >= announced - EARLY:
+        return False
+    container.seek(0)
+    zero = (container.start_time or 0) / 1e6
+    ends = (
+        float((packet.pts + (packet.duration or 0)) * packet.time_base) - zero
+        for packet in container.demux()
+        if packet.pts is not None
+    )
+    return not any(reached >= announced - EARLY for reached in ends)
 
 
 def _limit(what: str, value: float, limit: float, name: str, path: Path) -> None:

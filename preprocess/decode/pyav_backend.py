@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import av
 import numpy as np
+from av.codec.context import Flags
 from av.error import FFmpegError
 from av.filter import Graph
 from numpy.typing import NDArray
@@ -70,12 +71,13 @@ class PyavFrames:
         """All frames that are decoded; those that can be left out are not."""
         probe, wanted = self._probe, set(self._pts)
         options = {"protocol_whitelist": "file"}
-        with av.open(str(probe.path), format=probe.demuxer, options=options) as container:
+        with av.open(str(probe.path), format=probe.demuxer, options=options, metadata_errors="replace") as container:
             stream = container.streams[probe.info.stream]
             assert isinstance(stream, av.VideoStream), "the probe chose a video stream"
             codec = stream.codec_context
             codec.thread_count = self._options.threads
             codec.thread_type = "SLICE" if self._options.threads == 1 else "AUTO"
+            codec.flags |= Flags.unaligned  # crop to the pixel, as ffmpeg's program does
             # What is damaged must fail, not be made up: ffmpeg's own program then decides what is to be had.
             codec.options = {"err_detect": "explode", "max_pixels": str(self._options.max_pixels)}
             name, configuration = codec.codec.canonical_name, codec.extradata or b""

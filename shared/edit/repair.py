@@ -231,7 +231,9 @@ class _Repair:
         """They are outside of the identity: one that cannot be mended is no loss to anybody's rows."""
         for damage in damaged_runs(self._store.path):
             path = self._store.path / damage.path
-            data = unflipped_seal(path.read_bytes())
+            if path.is_dir():
+                continue  # nothing of ours; it is told as left
+            data = None if path.is_symlink() else unflipped_seal(path.read_bytes())
             if data is not None:
                 replace_file(path, data)
                 self._done.mended.append(damage.path)

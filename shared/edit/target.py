@@ -27,7 +27,7 @@ def new_store(path: Path) -> Iterator[StoreWriter]:
 
     Raises StoreError for one that holds anything, RequestError inside of another store.
     """
-    refuse_inside_store(path.parent / "_", "the new store")
+    refuse_inside_store(path.parent, "the new store")
     if (path / ROOT).exists() and open_store(path).root != Root():
         raise StoreError(f"{path} is a store already: nothing was changed; give a new folder")
     with open_writer(path) as writer:

@@ -54,6 +54,12 @@ def test_missing_manifest_and_other_encodings(tmp_path: Path) -> None:
         read_inputs(path)
 
 
+def test_a_path_longer_than_any_file_name_is_a_missing_file(tmp_path: Path) -> None:
+    (video,) = read_inputs(write(tmp_path, f"video_id,video_path\na,{'x' * 300}\n"))
+    assert video.failure is not None
+    assert video.failure.reason == "missing_file"
+
+
 def test_paths_may_not_leave_the_root(tmp_path: Path) -> None:
     inside = tmp_path / "data"
     inside.mkdir()

@@ -63,3 +63,10 @@ def test_codes_through_typer(monkeypatch, capsys, raised, code):
     assert (ended.value.code or 0) == code
     if code == 4:
         assert "run the same command again" in capsys.readouterr().err
+
+
+def test_a_path_that_is_too_long_is_a_wrong_request_and_other_faults_stay_visible(capsys, tmp_path):
+    assert guarded(lambda: (tmp_path / ("x" * 300)).read_bytes()) == 2
+    assert "longer than a path may be" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError):
+        guarded(lambda: (tmp_path / "none").read_bytes())

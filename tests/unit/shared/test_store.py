@@ -119,6 +119,11 @@ def test_what_is_no_store_is_refused(tmp_path, make):
         open_store(tmp_path / "s")
 
 
+def test_a_name_longer_than_a_file_name_may_be_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="cannot be read"):
+        open_store(tmp_path / ("s" * 300))
+
+
 def test_a_root_that_is_a_folder_is_refused(tmp_path):
     (tmp_path / "store.json").mkdir()
     with pytest.raises(StoreError, match="cannot be read"):

@@ -226,3 +226,9 @@ def test_a_set_of_an_older_stream_is_no_damage(path):
     streams = {"default": streams["default"].model_copy(update={"fingerprint": "cd"})}
     edit_root(path, streams=streams)
     assert names(path) == []
+
+
+def test_a_run_record_that_is_a_folder_or_a_link_to_nothing_is_told(path):
+    (path / "runs" / "folder.json").mkdir(parents=True)
+    (path / "runs" / "link.json").symlink_to(path / "nowhere")
+    assert [damage.path for damage in verify_store(path)] == ["runs/folder.json", "runs/link.json"]

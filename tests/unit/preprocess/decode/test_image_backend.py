@@ -100,3 +100,17 @@ def test_bytes_that_only_begin_like_an_image_are_corrupt(tmp_path):
     with pytest.raises(DecodeFailure) as caught:
         open_video(path, [Sampling()])
     assert caught.value.reason == "corrupt"
+
+
+def test_a_damaged_avif_never_ends_in_another_error(tmp_path):
+    path = tmp_path / "image.avif"
+    Image.new("RGB", (64, 48), (200, 30, 90)).save(path)
+    whole, reasons = path.read_bytes(), set()
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            with open_video(path, [Sampling()]) as video:
+                list(video)
+        except DecodeFailure as error:
+            reasons.add(error.reason)
+    assert "corrupt" in reasons

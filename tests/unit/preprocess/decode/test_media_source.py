@@ -34,7 +34,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def encode(arguments: list[str], path: Path) -> None:
+def encode(arguments: list[str | bytes], path: Path) -> None:
     subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-y", *arguments, str(path)], check=True)
 
 
@@ -131,8 +131,8 @@ def test_the_backend_is_chosen_by_codec_and_sampling(video, tmp_path):
     assert rows_of(video, [Sampling(fps=1)])[0].backend == "pyav"
     assert rows_of(video, SAMPLINGS)[0].backend == "pyav"
     assert rows_of(video, [Sampling(strategy="keyframes")], backend="decord")[0].backend == "ffmpeg"
-    other = tmp_path / "other.mp4"
-    encode(["-i", str(video), "-c:v", "mpeg4"], other)
+    other = tmp_path / "other.webm"
+    encode(["-i", str(video), "-c:v", "libvpx-vp9", "-deadline", "realtime"], other)
     assert rows_of(other, [Sampling(fps=1)])[0].backend == "decord"
     assert rows_of(other, [dense])[0].backend == "pyav"
     assert rows_of(other, [Sampling(fps=1), dense])[0].backend == "pyav"
@@ -159,4 +159,65 @@ def test_probe_decodes_nothing_and_knows_the_facts(video, monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", None)
     info = probe(video)
     assert (info.width, info.height, info.frames, info.codec, info.container) == (96, 64, FRAMES, "h264", "mov")
+    assert info.duration == pytest.approx(3.0)
+
+
+def test_titles_need_not_be_utf8(video, tmp_path):
+    path = tmp_path / "title.mp4"
+    encode(["-i", str(video), "-c", "copy", "-metadata", b"title=caf\xe9"], path)
+    assert len(rows_of(path, [Sampling(fps=1)])[1]) == 3
+
+
+def test_uniform_over_a_single_frame_of_an_untrusted_table_ends(video, tmp_path):
+    path = tmp_path / "one.avi"
+    encode(["-i", str(video), "-frames:v", "1", "-c:v", "mpeg4"], path)
+    rows = rows_of(path, [Sampling(strategy="uniform", frames=4)])[1]
+    assert [clip.index_T.tolist() for _, clip in rows] == [[0]] * 4
+
+
+@pytest.mark.parametrize("backend", ["auto", "pyav", "ffmpeg"])
+def test_frames_that_an_edit_list_leaves_out_are_not_missing(video, tmp_path, backend):
+    path = tmp_path / "later.mp4"
+    encode(["-i", str(video), "-c", "copy", "-avoid_negative_ts", "disabled", "-output_ts_offset", "-2"], path)
+    info, rows = rows_of(path, [Sampling(fps=10)], backend=backend)
+    assert [clip.index_T[0] for _, clip in rows] == list(range(10))
+    assert info.duration == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("container", ["mp4", "mkv"])
+def test_a_picture_turned_by_an_odd_angle_keeps_its_times(video, tmp_path, container):
+    path = tmp_path / f"turned.{container}"
+    encode(["-display_rotation", "45", "-i", str(video), "-c", "copy"], path)
+    info, rows = rows_of(path, [Sampling(fps=1)])
+    assert info.duration == pytest.approx(3.0)
+    assert [clip.index_T[0] for _, clip in rows] == [0, 10, 20]
+
+
+def test_a_matroska_file_whose_rest_cannot_be_found_is_no_whole_one(video, tmp_path):
+    whole = tmp_path / "whole.mkv"
+    encode(["-f", "lavfi", "-i", "testsrc2=s=160x120:r=10:d=6", "-c:v", "libx264", "-g", "20", "-pix_fmt", "yuv420p"],
+           whole)  # fmt: skip
+    data = bytearray(whole.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + len(data) // 4] = bytes(len(data) // 4)
+    damaged = tmp_path / "damaged.mkv"
+    damaged.write_bytes(data)
+    assert len(rows_of(whole, [Sampling(fps=1)])[1]) == 6
+    with pytest.raises(DecodeFailure) as caught:
+        rows_of(damaged, [Sampling(fps=1)])
+    assert caught.value.reason == "corrupt"
+
+
+def test_sound_that_outlasts_the_picture_is_no_damage(video, tmp_path):
+    path = tmp_path / "sound.mkv"
+    encode(["-i", str(video), "-f", "lavfi", "-t", "8", "-i", "anullsrc=r=8000:cl=mono", "-c:v", "copy"], path)
+    info, rows = rows_of(path, [Sampling(fps=1)])
+    assert (info.backend, len(rows)) == ("pyav", 3)
+
+
+def test_a_late_clock_is_no_length(video, tmp_path):
+    path = tmp_path / "late.mkv"
+    encode(["-itsoffset", "100000", "-i", str(video), "-c", "copy", "-copyts"], path)
+    info, rows = rows_of(path, [Sampling(fps=1)])
+    assert (info.backend, len(rows)) == ("pyav", 3)
     assert info.duration == pytest.approx(3.0)

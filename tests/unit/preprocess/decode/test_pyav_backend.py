@@ -147,3 +147,12 @@ def test_damage_in_what_is_left_out_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(DecodeFailure, match="packets do not decode") as caught:
         frames_of(path, "pyav", fps=0.6)
     assert caught.value.reason == "corrupt"
+
+
+def test_cropped_to_the_pixel_as_ffmpeg_crops(tmp_path: Path) -> None:
+    plain = encode(tmp_path / "plain.mp4", *SOURCE, *H264)
+    crop = "h264_metadata=crop_left=10:crop_right=20:crop_top=4"
+    path = encode(tmp_path / "cropped.mp4", "-i", str(plain), "-c", "copy", "-bsf:v", crop)
+    backend, _, frames_THWC = frames_of(path, "pyav", fps=5, short_side=None)
+    assert (backend, frames_THWC.shape[1:]) == ("pyav", (92, 130, 3))
+    assert np.array_equal(frames_THWC, frames_of(path, "ffmpeg", fps=5, short_side=None)[2])
