@@ -95,7 +95,7 @@ def read_caption_index(store: Path, name: str, expected: FileEntry | None = None
         if expected is not None and hash_bytes(data) != expected.xxh3:
             raise DamageFound(f"{path} is damaged: its content changed; run `verify`, then `repair`")
         return CaptionIndex.model_validate_json(data)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
     except ValidationError as error:
         raise DamageFound(f"{path} is not a caption index: {first_fault(error)}; run `verify`, then `repair`") from None

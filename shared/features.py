@@ -195,7 +195,7 @@ def read_shard_index(folder: Path, name: str, expected: FileEntry | None = None)
         if expected is not None and hash_bytes(data) != expected.xxh3:
             raise DamageFound(f"{path} is not what the root says: its content changed; run `verify`, then `repair`")
         return ShardIndex.model_validate_json(data)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
     except ValidationError as error:
         raise DamageFound(f"{path} is not a shard index: {first_fault(error)}; run `verify`, then `repair`") from None

@@ -181,7 +181,7 @@ def read_manifest_info(file: Path) -> ManifestInfo:
     """manifest.json of a set. Raises DamageFound."""
     try:
         return ManifestInfo.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise DamageFound(
             f"{file} is missing; run `verify`, then make the set again with `preprocess manifests`"
         ) from None
