@@ -58,6 +58,8 @@ def content(store: Path) -> dict[str, bytes]:
 
 def committed(store: Path) -> int:
     """Videos whose rows, or failures, are in the store for good."""
+    if not (store / "store.json").exists():  # killed before it made one
+        return 0
     stream = open_store(store).root.streams.get("default")
     return sum(ref.videos + ref.failed for ref in stream.shards) if stream else 0
 
