@@ -15,7 +15,7 @@ import av
 from av.error import FFmpegError
 
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import checked_path
+from preprocess.decode.packets import checked_path, open_container
 from preprocess.decode.sniff import sniff
 from preprocess.decode.video import DecodeFailure
 from shared.captions import KeptTrack
@@ -38,7 +38,7 @@ def embedded_track(path: Path, language: str | None, title: str | None, identity
         demuxer = sniff(absolute).demuxer
         if demuxer == "image":
             return None
-        with av.open(str(absolute), format=demuxer, options={"protocol_whitelist": "file"}) as container:
+        with open_container(absolute, demuxer) as container:
             streams = [one for one in container.streams.subtitles if _codec(one) in TEXT_CODECS]
             if not streams:
                 return None

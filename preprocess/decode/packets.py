@@ -124,14 +124,18 @@ def checked_path(path: Path, options: DecodeOptions) -> Path:
     return absolute
 
 
+def open_container(path: Path, demuxer: str) -> av.container.InputContainer:
+    """A media file opened so that nothing but itself is read. `path` is absolute: it cannot be mistaken for a protocol,
+    nor the demuxer, which `sniff` has named, for a playlist's. Raises FFmpegError."""
+    # Titles and the like are not always UTF-8.
+    return av.open(str(path), format=demuxer, options={"protocol_whitelist": "file"}, metadata_errors="replace")
+
+
 def probe_media(path: Path, options: DecodeOptions) -> Probe:
     """Facts of a file that is not a still image. `path` is absolute. Raises DecodeFailure."""
     sniffed = sniff(path)
     try:
-        # An absolute path cannot be mistaken for a protocol, and the named demuxer cannot be a playlist's.
-        options_av = {"protocol_whitelist": "file"}
-        # Titles and the like are not always UTF-8, and nobody asks for them.
-        with av.open(str(path), format=sniffed.demuxer, options=options_av, metadata_errors="replace") as container:
+        with open_container(path, sniffed.demuxer) as container:
             return _probe(path, sniffed.demuxer, sniffed.cut_off, container, options)
     except FFmpegError as error:
         if sniffed.cut_off:

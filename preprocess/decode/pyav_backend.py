@@ -21,7 +21,7 @@ from preprocess.decode.fast import FastFailedError, first_line, needed_frames
 from preprocess.decode.grid import Needs
 from preprocess.decode.nal import is_well_formed
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import PacketTable, Probe
+from preprocess.decode.packets import PacketTable, Probe, open_container
 from preprocess.decode.video import Frame
 
 # The turns that ffmpeg's own program puts before the scaler, by degrees clockwise.
@@ -70,8 +70,7 @@ class PyavFrames:
     def _decoded(self) -> Iterator[av.VideoFrame]:
         """All frames that are decoded; those that can be left out are not."""
         probe, wanted = self._probe, set(self._pts)
-        options = {"protocol_whitelist": "file"}
-        with av.open(str(probe.path), format=probe.demuxer, options=options, metadata_errors="replace") as container:
+        with open_container(probe.path, probe.demuxer) as container:
             stream = container.streams[probe.info.stream]
             assert isinstance(stream, av.VideoStream), "the probe chose a video stream"
             codec = stream.codec_context

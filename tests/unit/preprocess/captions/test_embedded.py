@@ -97,3 +97,11 @@ def test_files_without_streams(tmp_path: Path, material_path: Callable[..., Path
         found = embedded_track(tmp_path / name, None, None, "")
         assert isinstance(found, Failure)
         assert (found.reason, found.stage) == (reason, "captions")
+
+
+def test_titles_of_the_file_need_not_be_utf8(made: Callable[..., Path], tmp_path: Path) -> None:
+    path = tmp_path / "latin.mkv"
+    source = made("plain.mkv", "subrip")
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", source, "-map", "0", "-c", "copy"]
+    subprocess.run([*command, "-metadata", b"title=caf\xe9", path], check=True)
+    assert cues(embedded_track(path, "en", None, "id")) == WANTED
