@@ -14,8 +14,8 @@ from typing import Any
 import av
 from av.error import FFmpegError
 
+from preprocess.decode.media_probe import checked_path, open_container
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import checked_path, open_container
 from preprocess.decode.sniff import sniff
 from preprocess.decode.video import DecodeFailure
 from shared.captions import KeptTrack

@@ -15,8 +15,8 @@ import numpy as np
 from preprocess.decode.decord_library import DECORDError, decord
 from preprocess.decode.fast import FastFailedError, first_line, needed_frames
 from preprocess.decode.grid import Needs
+from preprocess.decode.media_probe import Probe
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import Probe
 from preprocess.decode.video import Frame
 
 # decord keeps times in float32.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from preprocess.decode.grid import Needs
-from preprocess.decode.packets import Probe
+from preprocess.decode.media_probe import Probe
 
 
 class FastFailedError(Exception):

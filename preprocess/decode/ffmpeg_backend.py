@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from preprocess.decode.ffmpeg_command import command, selection, zero_of
 from preprocess.decode.ffmpeg_log import FrameEvent, Outcome, read_log
 from preprocess.decode.grid import Needs
+from preprocess.decode.media_probe import Probe
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import ANCHORED, Probe
+from preprocess.decode.packets import ANCHORED
 from preprocess.decode.video import Frame, fail
 
 # Several frames: each time that the pipe is full costs two switches between processes.

@@ -10,8 +10,9 @@ import imageio_ffmpeg
 import numpy as np
 
 from preprocess.decode.grid import Needs
+from preprocess.decode.media_probe import Probe
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import ANCHORED, Probe
+from preprocess.decode.packets import ANCHORED
 from shared.errors import EnvironmentLacking
 
 # ffmpeg corrects jumps of the clock in these, and then counts from the start of the stream that is used.

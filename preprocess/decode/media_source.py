@@ -9,8 +9,8 @@ from preprocess.decode.decord_backend import DecordFrames
 from preprocess.decode.fast import FastFailedError
 from preprocess.decode.ffmpeg_backend import FfmpegFrames, SelectionMissedError
 from preprocess.decode.grid import Grid, KeyGrid, NoFrames
+from preprocess.decode.media_probe import Probe
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import Probe
 from preprocess.decode.pyav_backend import PyavFrames
 from preprocess.decode.video import Frame, Reason, fail
 
@@ -51,8 +51,10 @@ class MediaSource:
         size: tuple[int, int],
         options: DecodeOptions,
     ) -> None:
-        if probe.cut_off and not options.keep_partial:
-            fail("truncated", f"{probe.path.name}: {probe.cut_off}; get the file again, or set keep_partial")
+        if (probe.cut_off or probe.broken) and not options.keep_partial:
+            reason: Reason = "truncated" if probe.cut_off else "corrupt"
+            what = probe.cut_off or probe.broken
+            fail(reason, f"{probe.path.name}: {what}; get the file again, or set keep_partial")
         self._probe, self._grids, self._size, self._options = probe, list(grids), size, options
         self._delivered = -1
         self._fast, why = self._choose(strategies)
@@ -79,8 +81,8 @@ class MediaSource:
         if asked == "ffmpeg" or self._only_keys():
             return None, ""
         against = {"decord": probe.no_decord(), "pyav": probe.no_pyav()}
-        if probe.cut_off:
-            against = dict.fromkeys(against, "the file is cut off")
+        if probe.cut_off or probe.broken:
+            against = dict.fromkeys(against, probe.cut_off or probe.broken)
         if asked == "auto":
             decord = probe.info.codec not in PYAV_FIRST and DECORD_FIRST.issuperset(strategies)
             asked = "decord" if decord and not against["decord"] else "pyav"
@@ -110,12 +112,13 @@ class MediaSource:
     def _judge(self, decoder: FfmpegFrames) -> None:
         """Decide whether what was decoded is the whole video."""
         outcome, name, cut_off = decoder.outcome, self._probe.path.name, self._probe.cut_off
+        known = cut_off or self._probe.broken
         if outcome.out_of_time:
             fail("timeout", f"{name}: over {self._options.timeout_s:g} CPU seconds, the limit timeout_s")
         if not decoder.shown:
             reason: Reason = "unsupported_codec" if outcome.no_decoder else "truncated" if cut_off else "corrupt"
-            fail(reason, f"{name} ({self.info.codec}): {cut_off or 'no frame decodes'}")
-        damage = cut_off
+            fail(reason, f"{name} ({self.info.codec}): {known or 'no frame decodes'}")
+        damage = known
         if outcome.errors or outcome.damaged or decoder.status:
             failed = f"{outcome.errors} of {outcome.packets} packets do not decode"
             damage = damage or (failed if outcome.errors else "its packets, or what they decode to, are damaged")

@@ -26,39 +26,39 @@ def _hevc(first_byte: int) -> bool | None:
 _CODECS: dict[str, tuple[int, Callable[[int], bool | None]]] = {"h264": (4, _h264), "hevc": (21, _hevc)}
 
 
-def begins_anew(codec: str, configuration: bytes, packet: bytes) -> bool:
+def begins_anew(codec: str, configuration: bytes, packet: memoryview | bytes) -> bool:
     """configuration: the stream's extradata. False wherever it cannot be told."""
-    length = _length_bytes(codec, configuration)
-    heads = _first_bytes(length, packet) if length else None
-    if not heads:
+    length = length_bytes(codec, configuration)
+    found = units(length, packet) if length else None
+    if not found:
         return False
     judge = _CODECS[codec][1]
-    return next((answer for head in heads if (answer := judge(head)) is not None), False)
+    return next((answer for start, _ in found if (answer := judge(packet[start])) is not None), False)
 
 
-def is_well_formed(codec: str, configuration: bytes, packet: bytes) -> bool:
+def is_well_formed(codec: str, configuration: bytes, packet: memoryview | bytes) -> bool:
     """Whether the units of a packet fill it exactly and each begins with the bit 0, as both standards demand.
 
     A cheap look at what is not decoded: most damage hits a length. Only for streams where `begins_anew` told something.
     """
-    heads = _first_bytes(_length_bytes(codec, configuration), packet)
-    return heads is not None and not any(head & 0x80 for head in heads)
+    found = units(length_bytes(codec, configuration), packet)
+    return found is not None and not any(packet[start] & 0x80 for start, _ in found)
 
 
-def _length_bytes(codec: str, configuration: bytes) -> int:
+def length_bytes(codec: str, configuration: bytes) -> int:
     """How many bytes the length before each unit has; 0 where units are stored in another way."""
     at = _CODECS[codec][0] if codec in _CODECS else len(configuration)
     return (configuration[at] & 3) + 1 if len(configuration) > at and configuration[0] == 1 else 0
 
 
-def _first_bytes(length: int, packet: bytes) -> list[int] | None:
-    """The first byte of every unit, None where the lengths do not add up to the packet."""
-    heads = []
+def units(length: int, packet: memoryview | bytes) -> list[tuple[int, int]] | None:
+    """(first byte, bytes) of every unit, None where the lengths do not add up to the packet."""
+    found = []
     position = 0
     while position + length < len(packet):
-        heads.append(packet[position + length])
-        unit = int.from_bytes(packet[position : position + length], "big")
-        if unit == 0:
+        size = int.from_bytes(packet[position : position + length], "big")
+        if size == 0:
             return None
-        position += length + unit
-    return heads if position == len(packet) else None
+        found.append((position + length, size))
+        position += length + size
+    return found if position == len(packet) else None

@@ -9,7 +9,7 @@ from pydantic import Field
 from shared.config import Config
 
 # Raised whenever the same file gives other frames or pixels, so that streams made before are made again.
-RULES = 2
+RULES = 3
 
 
 class DecodeOptions(Config):

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from preprocess.decode.fast import FastFailedError, first_line, needed_frames
 from preprocess.decode.grid import Needs
+from preprocess.decode.media_probe import Probe, open_container
 from preprocess.decode.nal import is_well_formed
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import PacketTable, Probe, open_container
+from preprocess.decode.packets import PacketTable
 from preprocess.decode.video import Frame
 
 # The turns that ffmpeg's own program puts before the scaler, by degrees clockwise.
@@ -85,7 +86,7 @@ class PyavFrames:
             for packet in container.demux(stream):
                 place += packet.size > 0
                 if packet.size and skipped[place]:
-                    if not is_well_formed(name, configuration, bytes(packet)):
+                    if not is_well_formed(name, configuration, memoryview(packet)):
                         raise FastFailedError(f"packet {place} is damaged")
                     continue
                 if name in LEAVES_OUT:

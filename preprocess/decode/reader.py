@@ -10,9 +10,9 @@ import numpy as np
 
 from preprocess.decode.grid import MIN_TOLERANCE, Grid, KeyGrid, grid_of
 from preprocess.decode.image_backend import ImageSource
+from preprocess.decode.media_probe import checked_path, probe_media
 from preprocess.decode.media_source import MediaSource, first_and_end
 from preprocess.decode.options import DecodeOptions
-from preprocess.decode.packets import checked_path, probe_media
 from preprocess.decode.sampling import Sampling
 from preprocess.decode.sniff import sniff
 from preprocess.decode.video import Frame, FrameBlock, VideoInfo, scaled_size

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from preprocess.decode.structure import EBML_SEGMENT, ELEMENT_HEAD_BYTES, element_head
 from preprocess.decode.video import Reason, fail
 
 HEAD_BYTES = 4096
 ISO_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp", b"moof", b"sidx"}
 STILL_BRANDS = {b"avif", b"mif1", b"heic", b"heix"}
-EBML_SEGMENT = 0x18538067
 
 # (offset, magic, demuxer). The demuxer is libavformat's name; `image` goes to Pillow.
 MAGICS: tuple[tuple[int, bytes, str], ...] = (
@@ -123,25 +123,14 @@ def _ebml_cut_off(file: BinaryIO, size: int) -> str:
     position = 0
     for _ in range(8):
         file.seek(position)
-        head = file.read(12)
-        id_length = _vint_length(head[:1])
-        length_length = _vint_length(head[id_length : id_length + 1])
-        if not id_length or not length_length or id_length + length_length > len(head):
+        name, body, length = element_head(file.read(ELEMENT_HEAD_BYTES)) or (0, 0, None)
+        if length is None:  # a live recording
             return ""
-        body = position + id_length + length_length
-        length_bits = 7 * length_length
-        length = int.from_bytes(head[id_length : id_length + length_length], "big") & ((1 << length_bits) - 1)
-        if length == (1 << length_bits) - 1:
-            return ""  # unknown length: a live recording
-        if int.from_bytes(head[:id_length], "big") == EBML_SEGMENT:
-            return f"the segment ends at byte {body + length}, the file at {size}" if body + length > size else ""
-        position = body + length
+        end = position + body + length
+        if name == EBML_SEGMENT:
+            return f"the segment ends at byte {end}, the file at {size}" if end > size else ""
+        position = end
     return ""
-
-
-def _vint_length(first: bytes) -> int:
-    """Bytes of an EBML variable-length integer, 0 where there is none."""
-    return 9 - first[0].bit_length() if first and first[0] else 0
 
 
 def _riff_cut_off(head: bytes, size: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import av
 import imageio_ffmpeg
 import numpy as np
 import pytest
@@ -221,3 +222,45 @@ def test_a_late_clock_is_no_length(video, tmp_path):
     info, rows = rows_of(path, [Sampling(fps=1)])
     assert (info.backend, len(rows)) == ("pyav", 3)
     assert info.duration == pytest.approx(3.0)
+
+
+def remux(source: Path, target: Path, change) -> None:
+    """Copy the packets for which `change` says so, after it may have changed them."""
+    with av.open(str(source)) as reading, av.open(str(target), "w") as writing:
+        stream = reading.streams.video[0]
+        copy = writing.add_stream_from_template(stream)
+        for packet in reading.demux(stream):
+            if packet.size and change(packet):
+                packet.stream = copy
+                writing.mux(packet)
+
+
+def test_times_in_the_order_of_storage_are_not_believed(video, tmp_path):
+    """B-frames are stored after what they are shown before: then times that only go up were made up."""
+
+    def shown_as_stored(packet) -> bool:
+        packet.pts = packet.dts
+        return True
+
+    path = tmp_path / "video.mkv"
+    remux(video, path, shown_as_stored)
+    info, rows = rows_of(path, [Sampling(fps=2)])
+    assert (info.backend, "another order" in info.why) == ("ffmpeg", True)
+    assert_same(rows, rows_of(path, [Sampling(fps=2)], backend="ffmpeg")[1])
+
+
+def test_where_a_reference_is_missing_ffmpeg_decides_what_is_shown(video, tmp_path):
+    """What PyAV leaves out undecoded must not change what a decoder makes up for the lost frame."""
+    seen: list[bool] = []
+
+    def not_the_fifth(packet) -> bool:
+        seen.append(bool(bytes(packet)[4] & 0x60) and not packet.is_keyframe)
+        return not (seen[-1] and sum(seen) == 5)
+
+    path = tmp_path / "video.mp4"
+    remux(video, path, not_the_fifth)
+    info, rows = rows_of(path, [Sampling(fps=2)])
+    assert (info.backend, info.why) == ("ffmpeg", "pictures that others refer to are missing in 1 places")
+    others = rows_of(path, [Sampling(fps=2)], backend="ffmpeg")[1]
+    for (_, one), (_, other) in zip(rows, others, strict=True):
+        assert np.array_equal(one.frames_THWC, other.frames_THWC)
