@@ -1,8 +1,16 @@
 """`python -m preprocess`."""
 
-from preprocess.cli import app, stop_on_sigterm
-from shared.cli import run_app
+import signal
+import sys
 
 if __name__ == "__main__":
-    stop_on_sigterm()
+    # SIGTERM ends a command as Ctrl-C does, with exit code 4; both from here on, because the imports take a while.
+    # KeyboardInterrupt is the one exception that libraries in C let through wherever it comes.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        from preprocess.cli import app
+        from shared.cli import run_app
+    except KeyboardInterrupt:
+        print("error: interrupted; run the same command again to go on", file=sys.stderr)
+        sys.exit(4)
     run_app(app)

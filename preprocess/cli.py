@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -139,18 +137,6 @@ def failures(store: StorePath) -> None:
                 out.print(escape(f"set {name}: {row['video_id']}: {row['reason']}: {row['message']}"))
     if total == 0:
         out.print("no input has failed")
-
-
-def stop_on_sigterm() -> None:
-    """SIGTERM ends the command as Ctrl-C does: what is committed stays, exit code 4.
-
-    KeyboardInterrupt, because that is the one exception that libraries in C let through wherever it comes.
-    """
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
 
 
 def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:

@@ -1,0 +1,30 @@
+"""A command that is stopped before it has begun ends like one that is stopped later."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "command", [["preprocess", "run", "none.yaml"], ["train", "fit", "none.yaml"]], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("place", ["shared.errors", "pydantic"])
+def test_a_signal_while_modules_are_imported(place, command, number, tmp_path):
+    code = f"""
+import runpy, signal, sys
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == {place!r}:
+            signal.raise_signal(signal.Signals({int(number)}))
+sys.meta_path.insert(0, Stop())
+sys.argv = {command!r}
+runpy.run_module({command[0]!r}, run_name="__main__", alter_sys=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 4, ended.stderr
+    assert ended.stderr.strip() == "error: interrupted; run the same command again to go on"
