@@ -17,6 +17,7 @@ from preprocess.cli_store import store_commands
 from shared.config import load_config
 from shared.edit.ids import listing
 from shared.errors import DamageFound, Failure
+from shared.interrupts import held_interrupts
 from shared.store import open_store
 from shared.verify import verify_store
 
@@ -64,8 +65,9 @@ def run_command(
 
     Example: python -m preprocess run configs/preprocess/corpus.yaml store=/data/store
     """
-    from preprocess.display import shown_progress
-    from preprocess.run import run
+    with held_interrupts():
+        from preprocess.display import shown_progress
+        from preprocess.run import run
 
     loaded = _load(config, overrides)
     with shown_progress(err) as progress:
@@ -79,7 +81,8 @@ def manifests(config: ConfigPath, overrides: Overrides = None) -> None:
 
     Example: python -m preprocess manifests configs/preprocess/corpus.yaml sets.default.windows.min_seconds=8
     """
-    from preprocess.run import make_sets
+    with held_interrupts():
+        from preprocess.run import make_sets
 
     for made in make_sets(_load(config, overrides)):
         out.print(escape(made.describe()))
@@ -140,7 +143,8 @@ def failures(store: StorePath) -> None:
 
 
 def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
-    from preprocess.config import PreprocessConfig
+    with held_interrupts():
+        from preprocess.config import PreprocessConfig
 
     return load_config(config, PreprocessConfig, overrides or ())
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from shared.edit.ids import listing
 from shared.errors import RequestError
+from shared.interrupts import held_interrupts
 
 if TYPE_CHECKING:
     from shared.edit.repair import Repaired
@@ -37,8 +38,9 @@ def remove(store: StorePath, ids: Ids = None, ids_file: IdsFile = None) -> None:
 
     Example: python -m preprocess remove /data/store --ids takedown.txt
     """
-    from preprocess.takedown import take_down
-    from shared.edit.ids import given_ids
+    with held_interrupts():
+        from preprocess.takedown import take_down
+        from shared.edit.ids import given_ids
 
     done = take_down(store, given_ids(ids, ids_file))
     _say(f"{len(done.removed)} videos removed from {store}" if done.removed else "nothing to do: removed before")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from shared.interrupts import held_interrupts
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -37,9 +39,10 @@ def fit(
 
     For several processes: torchrun --standalone --nproc-per-node=N -m train fit CONFIG
     """
-    from shared.config import load_config
-    from train.config import FitConfig
-    from train.loop import fit as run_fit
+    with held_interrupts():
+        from shared.config import load_config
+        from train.config import FitConfig
+        from train.loop import fit as run_fit
 
     run_fit(load_config(config, FitConfig, overrides or []))
 
@@ -55,8 +58,9 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Where to write; default: metrics.json in the run folder.")] = None,
 ) -> None:
     """Measure retrieval between captions and videos, beside what chance would give."""
-    from train.evaluate import evaluate as run_evaluate
-    from train.evaluate import table
+    with held_interrupts():
+        from train.evaluate import evaluate as run_evaluate
+        from train.evaluate import table
 
     settings = {"level": level.value} if level else None
     checkpoint = _run_of(target, overrides or [])
@@ -72,16 +76,18 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write; default: report.html in the run folder.")] = None,
 ) -> None:
     """Write one HTML page: curves, metrics beside chance, what was found and what was missed."""
-    from train.report import write_report
+    with held_interrupts():
+        from train.report import write_report
 
     typer.echo(f"report: {write_report(run, store=store, split=split, out=out)}")
 
 
 def _run_of(target: Path, overrides: list[str]) -> Path:
     """The checkpoint or run folder that a target names; a config names its run folder."""
-    from shared.config import load_config
-    from shared.errors import RequestError
-    from train.config import FitConfig
+    with held_interrupts():
+        from shared.config import load_config
+        from shared.errors import RequestError
+        from train.config import FitConfig
 
     if target.suffix in (".yaml", ".yml"):
         return load_config(target, FitConfig, overrides).run

@@ -13,7 +13,7 @@ import pytest
 @pytest.mark.parametrize(
     "command", [["preprocess", "run", "none.yaml"], ["train", "fit", "none.yaml"]], ids=lambda words: words[0]
 )
-@pytest.mark.parametrize("place", ["shared.errors", "pydantic"])
+@pytest.mark.parametrize("place", ["shared.errors", "pydantic", "torch"])
 def test_a_signal_while_modules_are_imported(place, command, number, tmp_path):
     code = f"""
 import runpy, signal, sys
