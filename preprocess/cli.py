@@ -123,6 +123,8 @@ def report(
 @app.command()
 def failures(store: StorePath) -> None:
     """List the inputs that have no rows, by reason."""
+    from preprocess.keep import caption_failures
+
     opened = open_store(store)
     total = 0
     for name in opened.root.streams:
@@ -133,11 +135,17 @@ def failures(store: StorePath) -> None:
             for video_id, failure in found:
                 if failure.reason == reason:
                     out.print(escape(f"  {video_id}: {failure.stage}: {failure.message}"))
+    told = set()
     for name in opened.root.sets:
         for row in opened.manifest_set(name).failures:
             if row["stage"] == "captions":
                 total += 1
+                told.add(row["video_id"])
                 out.print(escape(f"set {name}: {row['video_id']}: {row['reason']}: {row['message']}"))
+    for video_id, failure in caption_failures(opened.path, opened.root.captions):
+        if video_id not in told:
+            total += 1
+            out.print(escape(f"captions: {video_id}: {failure.reason}: {failure.message}"))
     if total == 0:
         out.print("no input has failed")
 

@@ -71,6 +71,16 @@ def keep_captions(
     return KeepResult(len(new), changes, len(known) - changes - len(removed), removed)
 
 
+def caption_failures(store: Path, refs: Sequence[CaptionRef]) -> list[tuple[str, Failure]]:
+    """(video id, why its captions could not be kept), of every video whose captions could not. Raises DamageFound."""
+    return [
+        (record.id, Failure(record.failure.reason, record.failure.stage, record.failure.message))
+        for ref in refs
+        for record in read_caption_index(store, ref.name).videos
+        if record.failure is not None and not is_tombstone(record)
+    ]
+
+
 def _changed(reader: CaptionReader, video: InputVideo, record: InputRecord) -> KeptCaptions | None:
     """The video as it is now, where the store has it otherwise."""
     if reader.is_kept(video, record) and (video.split, video.attributes) == (record.split, record.attributes):

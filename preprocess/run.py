@@ -14,7 +14,7 @@ from preprocess.config import PreprocessConfig
 from preprocess.extract import FramesSection
 from preprocess.extraction import Extraction, Progress
 from preprocess.inputs import InputVideo, read_inputs
-from preprocess.keep import KeepResult, keep_captions
+from preprocess.keep import KeepResult, caption_failures, keep_captions
 from preprocess.manifests import BuiltSet, build_set
 from preprocess.meter import Setting, Spent
 from preprocess.record import RunRecord, sizes_that_fit
@@ -132,12 +132,14 @@ def _failures(
         found += [
             (video_id, name, failure) for video_id, failure in writer.store.stream(name).failures if video_id in ids
         ]
+    kept = caption_failures(writer.path, writer.root.captions)
+    found += [(video_id, "captions", failure) for video_id, failure in kept if video_id in ids]
     for name in config.sets:
-        found += caption_failures(writer, name, ids)
+        found += set_failures(writer, name, ids)
     return tuple(sorted(set(found), key=lambda item: (item[0], item[1])))
 
 
-def caption_failures(writer: StoreWriter, name: str, ids: set[str]) -> list[tuple[str, str, Failure]]:
+def set_failures(writer: StoreWriter, name: str, ids: set[str]) -> list[tuple[str, str, Failure]]:
     """What a set could not use of the captions of these videos."""
     rows = writer.store.manifest_set(name).failures
     return [

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from preprocess import keep
+from preprocess.cli import app
 from preprocess.inputs import InputVideo
-from preprocess.keep import KeepResult, keep_captions
+from preprocess.keep import KeepResult, caption_failures, keep_captions
 from shared.captions import read_captions
 from shared.edit.remove import remove_videos
 from shared.store import open_store, open_writer
@@ -45,3 +47,14 @@ def test_a_shard_that_was_dropped_comes_back_under_its_number(
         assert writer.root == whole
         keep_captions(writer, videos)
         assert [ref.name[:5] for ref in writer.root.captions] == ["00000", "00001", "00002", "00003"]
+
+
+def test_captions_that_could_not_be_kept_are_told_without_any_set(tmp_path: Path, videos: list[InputVideo]) -> None:
+    lost = InputVideo("lost", tmp_path / "none.mp4", tmp_path / "none.vtt", None, {})
+    with open_writer(tmp_path / "store") as writer:
+        keep_captions(writer, [*videos, lost])
+        remove_videos(writer, ["v2"])
+        told = caption_failures(writer.path, writer.root.captions)
+    assert [(video_id, failure.reason) for video_id, failure in told] == [("lost", "missing_file")]
+    done = CliRunner().invoke(app, ["failures", str(tmp_path / "store")])
+    assert "captions: lost: missing_file: none.vtt" in done.stdout
