@@ -61,6 +61,8 @@ class Extraction:
         while True:
             entries = {name: stream.entry for name, stream in wanted.items()}
             book = StreamBook(self.writer, entries, [video.video_id for video in self.inputs])
+            self._announce_changes(book.changes)
+            book.carry_over()
             plan = make_plan(
                 self.inputs,
                 book.entries,
@@ -70,7 +72,7 @@ class Extraction:
                 removed=removed_ids(self.writer.store),
                 retry=again,
             )
-            self._announce(plan, book.changes)
+            self._announce(plan)
             try:
                 self._extract(wanted, plan, book)
             except ComputeOutOfMemory as signal:
@@ -150,11 +152,14 @@ class Extraction:
     def _source(self, video: InputVideo) -> Source | None:
         return None if video.failure else self.sources.source_of(video.video_path)
 
-    def _announce(self, plan: Plan, changes: Sequence[Change]) -> None:
+    def _announce_changes(self, changes: Sequence[Change]) -> None:
         for change in changes:
+            done = "keeps what this does not touch" if change.keeps_rows else "is made again"
             self.progress.note(
-                f"stream {change.stream!r} is made again, its configuration changed: {'; '.join(change.differences)}"
+                f"stream {change.stream!r} {done}, its configuration changed: {'; '.join(change.differences)}"
             )
+
+    def _announce(self, plan: Plan) -> None:
         if plan.absent:
             self.progress.note(
                 f"{len(plan.absent)} inputs cannot be read now, such as {plan.absent[0]!r}: their rows are kept"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from preprocess.carry_over import keeps_rows, touched_videos, videos_of
 from preprocess.config import PreprocessConfig
 from preprocess.decode import RULES, DecodeOptions
 from preprocess.extract import ExtractorSection, build_extractor
@@ -12,9 +13,10 @@ from preprocess.extract.base import ExtractorSpec
 from preprocess.plan import Home, read_homes
 from preprocess.shard import FinishedUnit
 from shared.errors import RequestError
+from shared.features import read_shard_index
 from shared.fingerprint import fingerprint
 from shared.rewrite import shard_without
-from shared.schema import Container, StreamEntry
+from shared.schema import Container, StreamEntry, stream_folder
 from shared.shard_writer import FinishedFile
 from shared.store import StoreWriter
 
@@ -68,10 +70,14 @@ def wanted_streams(config: PreprocessConfig, device: str, fitting: dict[str, int
 
 @dataclass(frozen=True)
 class Change:
-    """A stream whose configuration differs from the store's: the keys that differ, with what was and what is."""
+    """A stream whose configuration differs from the store's: the keys that differ, with what was and what is.
+
+    keeps_rows: whether its rows are carried over, but for few.
+    """
 
     stream: str
     differences: tuple[str, ...]
+    keeps_rows: bool
 
 
 class StreamBook:
@@ -88,14 +94,38 @@ class StreamBook:
                 streams[name] = old if old and old.fingerprint == entry.fingerprint else entry
                 pending.pop(name, None)
                 continue
-            self._refuse_loss(name, old, set(input_ids))
-            self.changes.append(Change(name, tuple(_differences(old.identity, entry.identity))))
+            kept = keeps_rows(old, entry)
+            if not kept:
+                self._refuse_loss(name, old, set(input_ids))
+            self.changes.append(Change(name, tuple(_differences(old.identity, entry.identity)), kept))
             self._pending.add(name)
             if name not in pending or pending[name].fingerprint != entry.fingerprint:
                 pending[name] = entry
         self._names = sorted(wanted)
         if (streams, pending) != (writer.root.streams, writer.root.pending):
             writer.commit([], streams=streams, pending=pending)
+
+    def carry_over(self) -> None:
+        """Take what a change of configuration does not touch into the streams that are being made again."""
+        for change in self.changes:
+            if change.keeps_rows:
+                self._carry_over(change.stream)
+
+    def _carry_over(self, name: str) -> None:
+        """Shard by shard, each committed: what a killed run has carried is found in the new stream and left there."""
+        old = self._writer.root.streams[name]
+        path = self._writer.path
+        for ref in old.shards:
+            entry, files = self._writer.root.pending[name], self._writer.root.files
+            index = read_shard_index(path / stream_folder(old.kind, name), ref.name)
+            touched = touched_videos(index, old, entry)
+            there = read_homes(path, name, entry).keys()
+            if there & (videos_of(index) - touched):
+                continue
+            shard = shard_without(path, name, old, ref, touched, self._writer.scratch, files, becomes=entry)
+            if shard is not None:
+                carried = entry.model_copy(update={"shards": (*entry.shards, shard.ref)})
+                self._writer.commit(shard.files, pending=self._writer.root.pending | {name: carried})
 
     @property
     def entries(self) -> dict[str, StreamEntry]:

@@ -1,4 +1,4 @@
-"""Writing a shard again without some of its videos: for changed inputs, retries, removal. Rows are copied."""
+"""Writing a shard again without some of its videos, or in another container. Rows are copied."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ def shard_without(
     dropped: AbstractSet[str],
     scratch: Path,
     files: Mapping[str, FileEntry],
+    becomes: StreamEntry | None = None,
 ) -> FinishedShard | None:
     """The shard `ref` without the videos `dropped`, in scratch; None when nothing is left of it.
 
-    files: what the root says. Raises DamageFound: a changed bit must not be given a new checksum.
+    files: what the root says. becomes: the entry under which rows of the same shape and dtype are to stand; default,
+    the same. Raises DamageFound: a changed bit must not be given a new checksum.
     """
+    becomes = becomes or entry
     folder = stream_folder(entry.kind, stream)
     index = read_shard_index(store / folder, ref.name, files.get(f"{folder}/{ref.name}.json"))
     if {video.id for video in index.videos} | {record.id for record in index.failed} <= dropped:
         return None
     unit = fingerprint([ref.unit, sorted(dropped)])
-    with ShardWriter(scratch, stream, entry, unit, int(ref.name.partition("-")[0])) as writer:
+    with ShardWriter(scratch, stream, becomes, unit, int(ref.name.partition("-")[0])) as writer:
         copy_videos(store, stream, entry, ref, files, writer, dropped)
         return writer.finish()
 

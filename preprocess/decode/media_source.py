@@ -54,7 +54,7 @@ class MediaSource:
         if (probe.cut_off or probe.broken) and not options.keep_partial:
             reason: Reason = "truncated" if probe.cut_off else "corrupt"
             what = probe.cut_off or probe.broken
-            fail(reason, f"{probe.path.name}: {what}; get the file again, or set keep_partial")
+            fail(reason, f"{probe.path.name}: {what}; get the file again, or set decode.keep_partial=true")
         self._probe, self._grids, self._size, self._options = probe, list(grids), size, options
         self._delivered = -1
         self._fast, why = self._choose(strategies)
@@ -123,5 +123,5 @@ class MediaSource:
             failed = f"{outcome.errors} of {outcome.packets} packets do not decode"
             damage = damage or (failed if outcome.errors else "its packets, or what they decode to, are damaged")
         if damage and not self._options.keep_partial:
-            fail("corrupt", f"{name}: {damage}; get the file again, or set keep_partial")
+            fail("corrupt", f"{name}: {damage}; get the file again, or set decode.keep_partial=true")
         self.info = replace(self.info, partial=bool(damage), why=damage or self.info.why)

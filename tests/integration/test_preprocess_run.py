@@ -16,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shared.store import open_store
+
 CONFIG = """
 inputs: {folder}/videos.csv
 store: {folder}/store
@@ -268,3 +270,63 @@ def test_a_damaged_cache_changes_nothing(small_media: Path, tmp_path: Path) -> N
     preprocess("run", config, "engine=here")
     (tmp_path / "store" / ".cache" / "sources.sqlite").write_bytes(b"no database" * 1000)
     assert "nothing to do" in preprocess("run", config, "engine=here").stdout
+
+
+def rows_by_video(store: Path) -> dict[str, bytes]:
+    stream = open_store(store).stream("default")
+    return {video_id: stream.read(number).tobytes() for number, video_id in enumerate(stream.video_ids)}
+
+
+def test_another_container_decodes_nothing(small_media: Path, tmp_path: Path) -> None:
+    """Also where the inputs are not all given, and after a kill between two shards."""
+    config = setup(small_media, tmp_path)
+    preprocess("run", config, "engine=here")
+    before = rows_by_video(tmp_path / "store")
+    for path in tmp_path.glob("*.mp4"):
+        path.unlink()
+    change = [sys.executable, "-c", KILLED_AFTER_TWO_COMMITS, "run", config, "engine=here", "container=h5"]
+    killed = subprocess.run(change, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    done = preprocess("run", config, "engine=here", "container=h5", "--limit", "3")
+    assert "keeps what this does not touch, its configuration changed: rows" in done.stderr
+    assert "extracting" not in done.stderr
+    assert rows_by_video(tmp_path / "store") == before
+    root = json.loads((tmp_path / "store" / "store.json").read_bytes())
+    assert root["pending"] == {}
+    assert {entry["container"] for entry in root["streams"].values()} == {"h5"}
+    assert preprocess("verify", tmp_path / "store").returncode == 0
+
+
+# Two streams, five shards each: the third commit is in the middle of the first stream.
+KILLED_AFTER_TWO_COMMITS = """
+import os, signal, sys
+from shared.store import StoreWriter
+commit, commits = StoreWriter.commit, []
+def counted(self, *arguments, **changes):
+    commits.append(None)
+    if len(commits) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(self, *arguments, **changes)
+StoreWriter.commit = counted
+from preprocess.cli import app
+app()
+"""
+
+
+def test_keeping_parts_of_damaged_videos_touches_no_other(small_media: Path, tmp_path: Path) -> None:
+    config = setup(small_media, tmp_path)
+    damaged = bytearray((tmp_path / "clip 5.mp4").read_bytes())
+    middle = damaged.find(b"mdat") + len(damaged) // 3
+    damaged[middle : middle + 400] = bytes(400)
+    (tmp_path / "clip 5.mp4").write_bytes(damaged)
+    first = preprocess("run", config, "engine=here")
+    assert "decode.keep_partial=true" in first.stdout
+    before = rows_by_video(tmp_path / "store")
+    kept = preprocess("run", config, "engine=here", "decode.keep_partial=true")
+    assert "extracting 1 videos in 1 units (2 new)" in kept.stderr
+    now = rows_by_video(tmp_path / "store")
+    assert now.keys() - before.keys() == {"v5"}
+    assert {video_id: now[video_id] for video_id in before} == before
+    again = preprocess("run", config, "engine=here")
+    assert "extracting 1 videos in 1 units (2 new)" in again.stderr
+    assert rows_by_video(tmp_path / "store") == before
