@@ -159,7 +159,8 @@ def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
 
 def _summary(result: RunResult) -> None:
     """Say where every input stands; failures of inputs end the process with 1."""
-    failed = {video_id for video_id, _, _ in result.failures}
+    failed = {video_id for video_id, where, _ in result.failures if where != "captions"}
+    mute = {video_id for video_id, where, _ in result.failures if where == "captions"} - failed
     if result.failures:
         table = Table("video", "where", "reason", "message")
         places: dict[tuple[str, Failure], list[str]] = {}
@@ -172,17 +173,18 @@ def _summary(result: RunResult) -> None:
         out.print(escape(made.describe()))
     if result.advice:
         out.print(result.advice)
-    state = "nothing to do" if result.did_nothing else f"{result.extracted} extracted in this run"
+    state = "nothing to do" if result.did_nothing else f"{result.extracted} worked on in this run"
     removed = len(result.keep.removed)
     taken_down = f", {removed} removed" if removed else ""
     done = result.inputs - len(failed) - removed
-    out.print(f"{result.inputs} inputs: {done} done, {len(failed)} failed{taken_down}; {state}")
+    without = f" ({len(mute)} without their captions)" if mute else ""
+    out.print(f"{result.inputs} inputs: {done} done{without}, {len(failed)} failed{taken_down}; {state}")
     if removed:
         out.print(
             f"removed before and not extracted again: {escape(listing(result.keep.removed))}; "
             "`preprocess restore` lets them in"
         )
-    if failed:
-        raise DamageFound(
-            f"{len(failed)} of {result.inputs} inputs failed; they are listed above and by `preprocess failures`"
-        )
+    if result.failures:
+        counts = [f"{len(failed)} of {result.inputs} inputs failed"] if failed else []
+        counts += [f"the captions of {len(mute)} cannot be used"] if mute else []
+        raise DamageFound(f"{', '.join(counts)}; they are listed above and by `preprocess failures`")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from preprocess.captions.split import is_split_name
 from shared.errors import Failure, InputFileError
 
 _NEEDED = ("video_id", "video_path")
@@ -40,6 +41,7 @@ def read_inputs(manifest: Path, root: Path | None = None) -> list[InputVideo]:
     confined = (root or manifest.parent).resolve()
     videos: list[InputVideo] = []
     line_of: dict[str, int] = {}
+    spelled: dict[str, str] = {}
     for line, row in _rows(manifest):
         video_id = row["video_id"]
         if not is_video_id(video_id):
@@ -51,10 +53,21 @@ def read_inputs(manifest: Path, root: Path | None = None) -> list[InputVideo]:
                 f"{manifest} line {line}: video_id {video_id!r} stands in line {line_of[video_id]} already"
             )
         line_of[video_id] = line
+        _check_split(manifest, line, row.get("split", ""), spelled)
         videos.append(_video(row, manifest.parent.resolve(), confined))
     if not videos:
         raise InputFileError(f"{manifest} holds no videos: expected a row for each below the header")
     return videos
+
+
+def _check_split(manifest: Path, line: int, split: str, spelled: dict[str, str]) -> None:
+    """spelled: the splits so far, by their names in small letters; `Train` beside `train` is a slip."""
+    if not split:
+        return
+    if not is_split_name(split):
+        raise InputFileError(f"{manifest} line {line}: split {split!r}: expected letters, digits, - and _")
+    if (other := spelled.setdefault(split.casefold(), split)) != split:
+        raise InputFileError(f"{manifest} line {line}: split {split!r}, and {other!r} above: expected one spelling")
 
 
 def is_video_id(text: str) -> bool:

@@ -11,6 +11,8 @@ from typing import Literal
 Stage = Literal["waiting", "model", "writing", "other"]
 # Under this share of the CPUs given to decoders, more CPUs would be as idle.
 _BUSY = 0.6
+# Runs of which less than this share was work, and that took no longer than so many seconds, tell nothing.
+_WORK, _SHORT_S = 0.5, 60.0
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,11 @@ class Setting:
 
 
 def advice(spent: Spent, wall_s: float, setting: Setting) -> str:
-    """The slowest stage and what helps against it, one line; empty when nothing was done."""
+    """The slowest stage and what helps against it, one line; empty when nothing was made."""
+    if not spent.rows:
+        return ""
+    if wall_s < _SHORT_S and spent.share(spent.decode_cpu_s + spent.model_s + spent.writing_s) < _WORK:
+        return "most of the time went into starting: this run was too short to tell what is slowest"
     if spent.slowest == "decoding":
         return _for_decoding(spent, wall_s, setting)
     if spent.slowest == "model":

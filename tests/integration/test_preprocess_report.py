@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def test_a_run_is_followed_while_it_writes(small_media: Path, tmp_path: Path, co
     assert "  failed: 1 missing_file" in lines
     assert lines[-1].startswith("run 20"), "the account of the finished store, with its run"
     assert "14 videos extracted in " in lines[-1]
-    assert "is the slowest stage" in lines[-1]
+    assert re.search("is the slowest stage|too short to tell what is slowest", lines[-1])
     assert verify_store(store) == []
     assert lease_holder(store) is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -84,7 +85,7 @@ def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
     early, *_, last = [line for line in first.stderr.splitlines() if " of 14 videos, " in line]
     assert not early.startswith("14 ")
     assert last.startswith("14 of 14 videos, 0.01167 h of video, ")
-    assert "is the slowest stage; " in first.stdout
+    assert re.search("is the slowest stage; |too short to tell what is slowest", first.stdout)
     (record,) = (json.loads(path.read_bytes()) for path in (tmp_path / "store" / "runs").iterdir())
     spent = record["spent"]
     assert (spent["videos"], spent["video_s"]) == (14, pytest.approx(42, abs=0.5))
@@ -116,7 +117,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert len(committed) >= units_before
     resumed = preprocess("run", config)
     assert resumed.returncode == 1, resumed.stderr
-    assert f"{14 - 3 * len(committed) if len(committed) < 5 else 0} extracted in this run" in resumed.stdout
+    assert f"{14 - 3 * len(committed) if len(committed) < 5 else 0} worked on in this run" in resumed.stdout
     assert content(tmp_path / "store") == reference
 
 
@@ -143,7 +144,7 @@ def test_changed_inputs_are_done_again_and_only_they(
     (tmp_path / "0.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nquite another text\n")
     done = preprocess("run", config, "engine=here")
     assert "extracting 2 videos in 2 units (4 input changed)" in done.stderr
-    assert "14 inputs: 13 done, 1 failed; 2 extracted in this run" in done.stdout
+    assert "14 inputs: 13 done, 1 failed; 2 worked on in this run" in done.stdout
     assert preprocess("verify", tmp_path / "store").returncode == 0
     with next((tmp_path / "store" / "manifests").glob("*/captions.csv")).open(newline="") as file:
         texts = {row["video_id"]: row["text"] for row in csv.DictReader(file)}

@@ -37,6 +37,9 @@ def test_columns_in_any_order_with_bom_crlf_and_attributes(tmp_path: Path) -> No
         ("video_id,video_path\na\n", "line 2 has more or fewer fields"),
         ("video_id,video_path\na,b,c\n", "line 2 has more or fewer fields"),
         ("video_id,video_path,split,split\na,b,c,d\n", "names a column twice"),
+        ("video_id,video_path,split\na,b,tr ain\n", "line 2: split 'tr ain': expected letters"),
+        ("video_id,video_path,split\na,b,../val\n", "line 2: split '../val'"),
+        ("video_id,video_path,split\na,b,train\nc,d,\ne,f,Train\n", "line 4: split 'Train', and 'train' above"),
         ('video_id,video_path\na,"b\n', "cannot be read as UTF-8 CSV"),
     ],
 )

@@ -43,9 +43,9 @@ def test_sums_and_shares() -> None:
 
 
 RAY = Setting("ray", "cpu", 2, False)
-WAITING = Spent(waiting_s=62, model_s=30, writing_s=5, elapsed_s=100, decode_cpu_s=90)
-COMPUTING = Spent(waiting_s=30, model_s=62, writing_s=5, elapsed_s=100)
-WRITING = Spent(waiting_s=30, model_s=5, writing_s=62, elapsed_s=100)
+WAITING = Spent(rows=9, waiting_s=62, model_s=30, writing_s=5, elapsed_s=100, decode_cpu_s=90)
+COMPUTING = Spent(rows=9, waiting_s=30, model_s=62, writing_s=5, elapsed_s=100)
+WRITING = Spent(rows=9, waiting_s=30, model_s=5, writing_s=62, elapsed_s=100)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,10 @@ def test_advice_names_the_slowest_stage_and_what_helps(spent: Spent, setting: Se
 
 def test_without_work_there_is_no_advice() -> None:
     assert advice(Spent(), 0, RAY) == ""
+    assert advice(Spent(videos=1, writing_s=88, elapsed_s=100), 100, RAY) == "", "a failed video says nothing"
+
+
+def test_a_run_that_mostly_started_tells_nothing_of_stages() -> None:
+    started = Spent(rows=9, waiting_s=80, model_s=10, writing_s=5, elapsed_s=100, decode_cpu_s=30)
+    assert "too short to tell" in advice(started, 50, RAY)
+    assert "waited 80%" in advice(started, 70, RAY)
