@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from shared.verify import verify_store
 
 if TYPE_CHECKING:
     from preprocess.config import PreprocessConfig
+    from preprocess.manifests import BuiltSet
     from preprocess.run import RunResult
 
 app = typer.Typer(
@@ -41,11 +43,22 @@ StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", help="Override keys of the config.")]
 
 
+_OF_SETS = ("sets.", "sets=", "store=")  # what overrides of `manifests` are about
+_RETRY = "--retry-failed"
+_REASON = re.compile("[a-z_]+")
+
+
 class _RunCommand(TyperCommand):
     """`--retry-failed` alone means `--retry-failed=all`: typer has no options whose value may be left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, ["--retry-failed=all" if arg == "--retry-failed" else arg for arg in args])
+        given: list[str] = []
+        for arg in args:
+            if given and given[-1] == _RETRY and _REASON.fullmatch(arg) and not Path(arg).exists():
+                given[-1] = f"{_RETRY}={arg}"  # neither a config nor an override
+            else:
+                given.append(arg)
+        return super().parse_args(ctx, [f"{_RETRY}=all" if arg == _RETRY else arg for arg in given])
 
 
 app.command(name="adapt", cls=AdaptCommand)(adapt_command)
@@ -84,8 +97,11 @@ def manifests(config: ConfigPath, overrides: Overrides = None) -> None:
     with held_interrupts():
         from preprocess.run import make_sets
 
+    for override in overrides or ():
+        if not override.startswith(_OF_SETS):
+            err.print(escape(f"{override} changes nothing here: `preprocess run` reads inputs, captions and videos"))
     for made in make_sets(_load(config, overrides)):
-        out.print(escape(made.describe()))
+        _tell_set(made)
 
 
 @app.command()
@@ -106,14 +122,23 @@ def report(
     store: StorePath,
     follow: Annotated[bool, typer.Option("--follow", help="Show what a run is writing, until it ends.")] = False,
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks of --follow.")] = 2.0,
+    set_name: Annotated[
+        str | None, typer.Option("--set", metavar="NAME", help="How this set came about: counts with examples.")
+    ] = None,
 ) -> None:
     """Say what a store holds, how its last runs went, and what a run that is going on is writing.
 
-    Example: python -m preprocess report /data/store --follow
+    Example: python -m preprocess report /data/store --set default
     """
     from preprocess.report import account
     from preprocess.report import follow as follow_run
 
+    if set_name is not None:
+        from preprocess.set_account import set_lines
+
+        for line in set_lines(open_store(store).manifest_set(set_name).info, examples=True):
+            out.print(escape(line))
+        return
     if follow:
         follow_run(store, out, every)
     for line in account(store):
@@ -157,6 +182,14 @@ def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
     return load_config(config, PreprocessConfig, overrides or ())
 
 
+def _tell_set(made: BuiltSet) -> None:
+    from preprocess.set_account import set_lines
+
+    out.print(escape(made.describe()))
+    for line in set_lines(made.info) if made.changed else ():
+        out.print(escape(f"  {line}"))
+
+
 def _summary(result: RunResult) -> None:
     """Say where every input stands; failures of inputs end the process with 1."""
     failed = {video_id for video_id, where, _ in result.failures if where != "captions"}
@@ -170,7 +203,7 @@ def _summary(result: RunResult) -> None:
             table.add_row(escape(video_id), ", ".join(where_all), failure.reason, escape(failure.message))
         out.print(table)
     for made in result.sets:
-        out.print(escape(made.describe()))
+        _tell_set(made)
     if result.advice:
         out.print(result.advice)
     state = "nothing to do" if result.did_nothing else f"{result.extracted} worked on in this run"
@@ -179,6 +212,8 @@ def _summary(result: RunResult) -> None:
     done = result.inputs - len(failed) - removed
     without = f" ({len(mute)} without their captions)" if mute else ""
     out.print(f"{result.inputs} inputs: {done} done{without}, {len(failed)} failed{taken_down}; {state}")
+    for line in result.others:
+        out.print(escape(line))
     if removed:
         out.print(
             f"removed before and not extracted again: {escape(listing(result.keep.removed))}; "

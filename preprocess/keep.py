@@ -34,12 +34,14 @@ class KeepResult:
     """How many videos' captions were new, changed, or as the store had them.
 
     removed: the inputs that were removed from the store. Nothing of them is read until they are restored.
+    others: videos of the store that are not among the inputs.
     """
 
     new: int
     changed: int
     unchanged: int
     removed: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def keep_captions(
@@ -60,6 +62,8 @@ def keep_captions(
     new = [video for video in inputs if video.video_id not in found]
     known = [video for video in inputs if video.video_id in found]
     removed = tuple(video.video_id for video in known if is_tombstone(found[video.video_id][1]))
+    given = {video.video_id for video in inputs}
+    others = tuple(name for name, (_, record) in found.items() if name not in given and not is_tombstone(record))
     changed: dict[str, dict[str, KeptCaptions]] = {}
     with caption_reader(config, inputs, writer.scratch, source_of) as reader:
         for video in known:
@@ -68,7 +72,7 @@ def keep_captions(
                 changed.setdefault(shard, {})[video.video_id] = kept
         _commit(writer, reader, changed, new)
     changes = sum(len(videos) for videos in changed.values())
-    return KeepResult(len(new), changes, len(known) - changes - len(removed), removed)
+    return KeepResult(len(new), changes, len(known) - changes - len(removed), removed, others)
 
 
 def caption_failures(store: Path, refs: Sequence[CaptionRef]) -> list[tuple[str, Failure]]:

@@ -20,6 +20,7 @@ from preprocess.meter import Setting, Spent
 from preprocess.record import RunRecord, sizes_that_fit
 from preprocess.sources import SourceCache
 from preprocess.streams import wanted_streams
+from shared.edit.ids import listing
 from shared.errors import Failure, RequestError
 from shared.store import StoreWriter, open_store, open_writer, refuse_inside_store
 
@@ -29,6 +30,7 @@ class RunResult:
     """What a run did, and where every input stands after it.
 
     failures: (video id, stream or "captions", Failure) of every input that lacks something.
+    others: lines about what the store holds besides what inputs and config name; it stays.
     spent, wall_s: what extraction took; advice: its slowest stage and what helps, one line, empty without extraction.
     """
 
@@ -37,6 +39,7 @@ class RunResult:
     keep: KeepResult
     sets: tuple[BuiltSet, ...]
     failures: tuple[tuple[str, str, Failure], ...]
+    others: tuple[str, ...]
     spent: Spent
     wall_s: float
     advice: str
@@ -70,8 +73,9 @@ def run(
             made = extraction.run(wanted, retry_failed)
         sets = tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
         failed = _failures(writer, config, inputs)
+        others = _others(writer, config, () if limit else kept.others)
         result = RunResult(
-            len(inputs), record.extracted, kept, sets, failed, record.spent, record.wall_s, record.advice
+            len(inputs), record.extracted, kept, sets, failed, others, record.spent, record.wall_s, record.advice
         )
         if not result.did_nothing:
             failures = [failure for _, _, failure in failed]
@@ -137,6 +141,18 @@ def _failures(
     for name in config.sets:
         found += set_failures(writer, name, ids)
     return tuple(sorted(set(found), key=lambda item: (item[0], item[1])))
+
+
+def _others(writer: StoreWriter, config: PreprocessConfig, videos: Sequence[str]) -> tuple[str, ...]:
+    """videos: those of the store that are not among the inputs."""
+    found = []
+    if videos:
+        found.append(f"not among the inputs, and kept: {listing(videos)}; `preprocess remove` takes videos out")
+    if streams := sorted(writer.root.streams.keys() - config.streams.keys()):
+        found.append(f"streams that this config does not name are kept as they are: {listing(streams)}")
+    if sets := sorted(writer.root.sets.keys() - config.sets.keys()):
+        found.append(f"sets that this config does not name are kept as they are: {listing(sets)}")
+    return tuple(found)
 
 
 def set_failures(writer: StoreWriter, name: str, ids: set[str]) -> list[tuple[str, str, Failure]]:

@@ -80,14 +80,17 @@ def test_an_unknown_reason_is_refused_with_those_there_are(small_media: Path, tm
         make(config, "timeout")
 
 
-@pytest.mark.parametrize(("option", "extracted"), [("--retry-failed", 2), ("--retry-failed=missing_file", 1)])
-def test_the_command_line(small_media: Path, tmp_path: Path, option: str, extracted: int) -> None:
+@pytest.mark.parametrize(
+    ("option", "extracted"),
+    [(["--retry-failed"], 2), (["--retry-failed=missing_file"], 1), (["--retry-failed", "missing_file"], 1)],
+)
+def test_the_command_line(small_media: Path, tmp_path: Path, option: list[str], extracted: int) -> None:
     config = configured(small_media, tmp_path)
     make(config)
     path = tmp_path / "config.yaml"
     streams = "{thumbs: {kind: frames, size: 16}}"
     path.write_text(f"inputs: {config.inputs}\nstore: {config.store}\nstreams: {streams}\nshard_videos: 4\n")
-    command = [sys.executable, "-m", "preprocess", "run", str(path), option, "engine=here"]
+    command = [sys.executable, "-m", "preprocess", "run", str(path), *option, "engine=here"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     assert f"extracting {extracted} videos" in done.stderr
