@@ -1,8 +1,9 @@
 """The ids of words that were read before, for tokenizers that read every word by itself.
 
-BERT's pipeline (Devlin et al. 2019: BertNormalizer, BertPreTokenizer, WordPiece) looks at nothing beyond white space, so
-the ids of a text are those of its words, one after another. The library works each of them out every time; most words
-of speech are few. Only texts of ASCII letters, digits and sentence marks are read so: no added token can stand in them.
+BERT's pipeline (Devlin et al. 2019: BertNormalizer, BertPreTokenizer, WordPiece) looks at nothing beyond white space,
+so the ids of a text are those of its words, one after another. The library works out each of them every time it stands
+there, and few words make up most of speech. Only texts of ASCII letters, digits and sentence marks are read this way:
+no added token can stand in them.
 """
 
 from __future__ import annotations
