@@ -71,7 +71,7 @@ def test_a_text_without_any_token_is_all_zeros(tmp_path: Path, tiny_clip: Callab
 def test_what_is_stored(tmp_path: Path, tiny_clip: Callable[..., Any]) -> None:
     tiny_clip(tmp_path)
     plain = encoder(tmp_path).embed(TEXTS)
-    options = {"weights": str(tmp_path), "max_length": 8, "batch_size": 4}
+    options: dict[str, Any] = {"weights": str(tmp_path), "max_length": 8, "batch_size": 4}
     embedder = CaptionEmbedder(EmbeddingsConfig(**options, normalize=True, dtype="float32"))
     found = embedder.embed(TEXTS)
     np.testing.assert_allclose(found, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
