@@ -2,8 +2,8 @@
 
 BERT's pipeline (Devlin et al. 2019: BertNormalizer, BertPreTokenizer, WordPiece) looks at nothing beyond white space,
 so the ids of a text are those of its words, one after another. The library works out each of them every time it stands
-there, and few words make up most of speech. Only texts of ASCII letters, digits and sentence marks are read this way:
-no added token can stand in them.
+there, and few words make up most of speech. Only texts of ASCII letters, digits and usual marks are read this way: no
+added token can stand in them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-_PLAIN = re.compile(r"[A-Za-z0-9 .,!?'\"-]{1,1000}")
+_PLAIN = re.compile(r"[A-Za-z0-9 .,:;!?'\"()&/%$#@+=*-]{1,1000}")
 _STEPS = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer", "model": "WordPiece"}
 _MOST_WORDS = 2**16
 

@@ -42,6 +42,10 @@ def drawn_texts(count: int) -> list[str]:
         "x" * 120,
         "12,000.50",
         "ICE-cream",
+        "R&D;",
+        "(50%)",
+        "a:b/c",
+        "$5+@#=*",
         '"a"',
     ]
     return [" ".join(random.choice(vocabulary, random.randint(1, 12))) + " " * (n % 3) for n in range(count)]
