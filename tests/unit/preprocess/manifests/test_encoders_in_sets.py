@@ -14,13 +14,15 @@ from preprocess.captions.filters import FilterConfig
 from preprocess.captions.tokenise import TokenizerConfig
 from preprocess.captions.windows import WindowConfig
 from preprocess.manifests import BuiltSet, SetConfig, build_set
+from shared.atomic import replace_file
 from shared.captions import KeptCaptions, KeptTrack, write_caption_shard
 from shared.edit.merge import merge_stores
 from shared.edit.remove import remove_videos
 from shared.edit.subset import subset_store
 from shared.errors import DamageFound, EnvironmentLacking, RequestError, StoreError
-from shared.schema import Source, StreamEntry
-from shared.shard_writer import ShardWriter
+from shared.fingerprint import hash_bytes
+from shared.schema import FileEntry, Source, StreamEntry
+from shared.shard_writer import ShardWriter, npy_bytes
 from shared.store import open_store, open_writer
 from shared.verify import verify_store
 
@@ -146,7 +148,29 @@ def test_sets_of_other_encoders_are_not_merged(tmp_path: Path, clip: Path, tiny_
     assert "other settings" in merge_stores(tmp_path / "merged", stores).dropped[0][1]
 
 
-@pytest.mark.parametrize("damage", ["bit", "cut", "missing", "nan"])
+def accept(store: Path, path: str, data: bytes) -> None:
+    """Let the root say that these bytes are the right ones."""
+    (store / path).write_bytes(data)
+    with open_writer(store) as writer:
+        files = writer.root.files | {path: FileEntry(bytes=len(data), xxh3=hash_bytes(data))}
+        replace_file(store / "store.json", writer.root.model_copy(update={"files": files}).to_bytes())
+
+
+@pytest.mark.parametrize("fault", ["nan", "one caption less", "other type"])
+def test_what_the_hash_cannot_show(tmp_path: Path, clip: Path, fault: str) -> None:
+    store = make_store(tmp_path / "store", clip)
+    path = f"{with_embeddings(store, clip).info.folder}/embeddings.npy"
+    vectors = np.load(store / path)
+    if fault == "nan":
+        vectors[3, 1] = np.nan
+    vectors = {"nan": vectors, "one caption less": vectors[:-1], "other type": vectors.astype(np.float16)}[fault]
+    accept(store, path, npy_bytes(vectors))
+    (found,) = verify_store(store)
+    assert found.path == path
+    assert "finite" in found.what if fault == "nan" else "embeddings.npy" in found.what
+
+
+@pytest.mark.parametrize("damage", ["bit", "cut", "missing"])
 def test_damage_is_found(tmp_path: Path, clip: Path, damage: str) -> None:
     store = make_store(tmp_path / "store", clip)
     file = store / with_embeddings(store, clip).info.folder / "embeddings.npy"
@@ -155,8 +179,6 @@ def test_damage_is_found(tmp_path: Path, clip: Path, damage: str) -> None:
         data[-3] ^= 1
     elif damage == "cut":
         del data[-4:]
-    elif damage == "nan":
-        data[-4:] = np.float32(np.nan).tobytes()
     file.write_bytes(data)
     if damage == "missing":
         file.unlink()
