@@ -64,15 +64,16 @@ def _directions(rows_ND: np.ndarray) -> np.ndarray:
 
 
 def _refuse_another_space(stream: StreamReader, encoder: TextEncoder, config: SimilarityConfig) -> None:
-    identity = stream.entry.identity
-    if identity.get("extractor") != "clip":
+    identity = stream.entry.identity.get("extractor")  # an imported stream has none
+    extractor = identity if isinstance(identity, dict) else {}
+    if extractor.get("extractor") != "clip":
         raise RequestError(
             f"filters.similarity compares captions with rows of the extractor `clip`; stream {stream.name!r} is of "
-            f"{identity.get('extractor')!r}: name another one as `filters.similarity.stream`"
+            f"{extractor.get('extractor')!r}: name another one as `filters.similarity.stream`"
         )
     if config.pooling != "projection":
         raise RequestError("filters.similarity needs `pooling: projection`: rows of `clip` are projected, too")
-    if identity.get("weights") != encoder.weights or stream.row_shape != (encoder.dim,):
+    if extractor.get("weights") != encoder.weights or stream.row_shape != (encoder.dim,):
         raise RequestError(
             f"filters.similarity: stream {stream.name!r} ({stream.row_shape[-1]} numbers a row) was not made by the "
             f"checkpoint {config.weights} ({encoder.dim} numbers a text): name the one that it was made by"

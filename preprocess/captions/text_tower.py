@@ -18,12 +18,12 @@ from transformers import AutoConfig, AutoModel, CLIPConfig, CLIPTextConfig, CLIP
 
 from preprocess.captions.encoders import EncoderConfig
 from preprocess.captions.tokenise_hf import load_hugging_face
-from preprocess.extract.checkpoint import checkpoint_digest, find_checkpoint, load_checkpoint, plain_config
+from preprocess.extract.checkpoint import checkpoint_digest, load_checkpoint, plain_config
 from preprocess.extract.runtime import check_device, configure_torch_for_determinism
 from shared.errors import EnvironmentLacking, RequestError
+from shared.resources import resolve_resource
 
 _NAME = "text encoder"
-_EXAMPLE = "openai/clip-vit-base-patch32"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OTHER_TOWER = ("vision_model.", "visual_projection.", "logit_scale", "text_model.embeddings.position_ids")
 _HEADS = ("cls.", "lm_head.", "embeddings.position_ids")
@@ -95,7 +95,12 @@ class TextTower:
 
 def _local_checkpoint(weights: str) -> Path:
     if not _HUB_ID.fullmatch(weights) or Path(weights).exists():
-        return find_checkpoint(weights, _NAME, _EXAMPLE)
+        folder = resolve_resource(weights)
+        if not folder.is_dir():
+            raise EnvironmentLacking(
+                f"{_NAME} {weights}: no such folder; give one with config.json, weights and a tokenizer"
+            )
+        return folder
     try:
         return Path(snapshot_download(weights, local_files_only=True))
     except (OSError, ValueError):  # not in the cache, or no valid id

@@ -18,7 +18,7 @@ def tiny_clip() -> Callable[..., Any]:
     def make(folder: Path, seed: int = 0, special: bool = True) -> Any:
         import torch
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
-        from transformers import CLIPConfig, CLIPModel, PreTrainedTokenizerFast
+        from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, PreTrainedTokenizerFast
 
         torch.manual_seed(seed)
         text = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -31,6 +31,7 @@ def tiny_clip() -> Callable[..., Any]:
         for parameter in model.parameters():
             parameter.data.normal_(0, 0.3)
         model.save_pretrained(folder)
+        CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
         backend = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
         backend.pre_tokenizer = pre_tokenizers.Whitespace()
         if special:

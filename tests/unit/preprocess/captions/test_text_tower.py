@@ -105,7 +105,8 @@ def test_identity_is_of_the_content_and_of_all_that_decides(tmp_path: Path, tiny
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        ("/absent/folder", "/absent/folder"),
+        ("/absent/folder", "/absent/folder: no such folder"),
+        ("random", "random: no such folder"),
         ("someone/absent", "hf download someone/absent"),
         ("package:absent_package/model", "absent"),
     ],

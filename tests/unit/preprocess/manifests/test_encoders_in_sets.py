@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from preprocess.captions.encoders import EmbeddingsConfig, EncoderConfig, Simila
 from preprocess.captions.filters import FilterConfig
 from preprocess.captions.tokenise import TokenizerConfig
 from preprocess.captions.windows import WindowConfig
+from preprocess.decode import DecodeOptions
+from preprocess.extract import ClipSection, TimmSection, build_extractor
+from preprocess.extract.sections import ModelSection
 from preprocess.manifests import BuiltSet, SetConfig, build_set
+from preprocess.streams import stream_entry
 from shared.atomic import replace_file
 from shared.captions import KeptCaptions, KeptTrack, write_caption_shard
 from shared.edit.merge import merge_stores
@@ -21,7 +26,7 @@ from shared.edit.remove import remove_videos
 from shared.edit.subset import subset_store
 from shared.errors import DamageFound, EnvironmentLacking, RequestError, StoreError
 from shared.fingerprint import hash_bytes
-from shared.schema import FileEntry, Source, StreamEntry
+from shared.schema import FileEntry, Source
 from shared.shard_writer import ShardWriter, npy_bytes
 from shared.store import open_store, open_writer
 from shared.verify import verify_store
@@ -41,13 +46,16 @@ def encoder_options(clip: Path) -> dict[str, Any]:
     return {"weights": str(clip), "max_length": 8, "batch_size": 4}
 
 
-def make_store(path: Path, clip: Path, videos: Sequence[str] = ("one", "two"), **identity: Any) -> Path:
-    """Rows are what the encoder makes of what is shown, a second each; captions last two seconds each."""
+def make_store(
+    path: Path, clip: Path, videos: Sequence[str] = ("one", "two"), section: ModelSection | None = None
+) -> Path:
+    """Rows are what the encoder makes of what is shown, a second each; captions last two seconds each.
+
+    section: of the extractor that the store says has made them.
+    """
     encoder = load_encoder(EncoderConfig(**encoder_options(clip)))
-    entry = StreamEntry(
-        kind="features", fingerprint="ab", identity={"extractor": "clip", "weights": encoder.weights, **identity},
-        container="npy", dtype="float16", row_shape=(8,),
-    )  # fmt: skip
+    spec = build_extractor(section or ClipSection(weights=str(clip)), "cpu").spec
+    entry = stream_entry(replace(spec, row_shape=(8,)), "npy", DecodeOptions())
     with open_writer(path) as writer:
         with ShardWriter(writer.scratch, "default", entry, "ab", 0) as shard:
             for video_id in videos:
@@ -224,8 +232,9 @@ def test_a_set_is_made_again_when_the_encoder_changes(
 
 
 def test_rows_that_cannot_be_compared_are_refused(tmp_path: Path, clip: Path, tiny_clip: Callable[..., Any]) -> None:
-    store = make_store(tmp_path / "store", clip, extractor="videomae")
-    with pytest.raises(RequestError, match=r"'default' is of 'videomae': name another one"):
+    timm = TimmSection(model="mobilenetv3_small_050", weights="random", seed=0)
+    store = make_store(tmp_path / "store", clip, section=timm)
+    with pytest.raises(RequestError, match=r"'default' is of 'timm': name another one"):
         build(store, filters=similar(clip))
     with pytest.raises(StoreError, match="no stream 'absent'"):
         build(store, filters=similar(clip, stream="absent"))
