@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from preprocess.captions import markup
+from preprocess.captions import markup, timing
 from preprocess.captions.clean import STEPS, CleanConfig, clean
 from preprocess.captions.spans import Each, Span, is_ordered, is_plain
 from preprocess.captions.types import Cue
@@ -167,6 +167,8 @@ def short_way(span: Span) -> Span | None:
         "<00:00:01.500><c>open</c>\n<c> </c>",
         "a <c>b</c>",
         "back<00:00:02.000><c> and</c><00:00:01.000><c> forth</c>",
+        "a<00:00:00.100><c> before</c><00:00:01.000><c> it</c>",
+        "a<00:00:01.000><c> and</c><00:00:09.000><c> after</c>",
     ],
 )
 def test_the_short_way_for_word_times_is_the_long_one(text: str) -> None:
@@ -192,3 +194,9 @@ def test_a_track_of_both_ways_keeps_each_time_with_its_word() -> None:
 @pytest.mark.parametrize("text", ["a<00:00:01.000> b", "a <c><i>b</i></c>", "a <c>\\h b</c>", "<c>x<00:99:01.000></c>"])
 def test_the_short_way_is_for_usual_word_times_alone(text: str) -> None:
     assert short_way(Span(0.0, 4.0, text)) is None
+
+
+def test_the_same_text_at_another_start_may_be_a_duplicate() -> None:
+    spans = [Span(0.0, 2.0, "a b"), Span(0.5, 2.5, "a b"), Span(2.5, 3.0, "a b"), Span(3.0, 4.0, "c")]
+    assert timing.drop_duplicates(spans, None) == [Span(0.0, 2.5, "a b"), None, *spans[2:]]
+    assert timing.drop_duplicates(spans[1:2] + spans[3:], None) == spans[1:2] + spans[3:]
