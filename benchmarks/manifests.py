@@ -5,7 +5,8 @@ SRT with tags, entities, sounds, speakers) and `rolling` (automatic captions: ea
 
 stages     clean, align and tokenise, from parsed cues on
 whole set  all of `preprocess manifests` after loading the tokenizer: unpack, read, the stages, write, fsync, commit
-tokenizer  the Hugging Face tokenizer alone, in the same batches, on the texts that come out
+tokenizer  the Hugging Face tokenizer alone, in the same batches, on the texts that come out; the stages ask it only for
+           words that they have not met before (`preprocess/captions/word_memory.py`)
 loop       what a script does: webvtt-py, tags cut by a regular expression, the five nearest captions sorted for each, a
            tokenizer call and a CSV row for each; it unrolls nothing, so that its rolling captions are wrong
 

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from preprocess.captions.json_file import json_entries
+from preprocess.captions.languages import primary_language
 from preprocess.inputs import InputVideo
 from shared.atomic import disk_full_stops
 from shared.captions import KeptTrack
@@ -27,7 +28,7 @@ class CaptionsConfig(Config):
 
     json_file: one file for all videos, `{video_id: {"start", "end", "text"}}`, as HowTo100M's `caption.json`.
     embedded: whether to look for subtitle streams in the media file of a video that has no entry there.
-    language, title: which of several streams; the first by default.
+    language, title: which of several streams; the first by default. language: of ISO 639 or BCP 47 (de, deu, de-AT).
     """
 
     json_file: Path | None = None
@@ -40,6 +41,13 @@ class CaptionsConfig(Config):
         if not self.embedded and (self.language is not None or self.title is not None):
             raise ValueError("captions.language and captions.title choose among embedded streams: set embedded: true")
         return self
+
+    @field_validator("language")
+    @classmethod
+    def _language_is_a_tag(cls, language: str | None) -> str | None:
+        if language is not None and primary_language(language) is None:
+            raise ValueError(f"captions.language {language!r} is no language tag; expected one like de, deu or de-AT")
+        return language
 
 
 Found = KeptTrack | Failure | None

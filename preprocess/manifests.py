@@ -14,9 +14,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from preprocess.captions.clean import CleanConfig
+from preprocess.captions.embeddings import CaptionEmbedder
+from preprocess.captions.encoders import EmbeddingsConfig
 from preprocess.captions.filters import CaptionFilter, FilterConfig
 from preprocess.captions.segment import SegmentConfig
+from preprocess.captions.similarity import SimilarityFilter
 from preprocess.captions.split import SplitConfig, read_exclusions
 from preprocess.captions.tokenise import Tokenizer, TokenizerConfig, load_tokenizer
 from preprocess.captions.windows import WindowConfig
@@ -37,7 +42,10 @@ _BATCH_CAPTIONS = 4096
 
 
 class SetConfig(Config):
-    """One manifest set: the stream whose rows it refers to, and how captions become its windows and token ids."""
+    """One manifest set: the stream whose rows it refers to, and how captions become its windows and token ids.
+
+    embeddings: a frozen text encoder that writes the captions' embeddings beside their ids; null: none.
+    """
 
     stream: Name = "default"
     clean: CleanConfig = CleanConfig()
@@ -46,6 +54,7 @@ class SetConfig(Config):
     windows: WindowConfig = WindowConfig()
     split: SplitConfig = SplitConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
+    embeddings: EmbeddingsConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -71,22 +80,20 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
     """
     store = writer.store
     stream = store.stream(section.stream)
-    tokenizer = load_tokenizer(section.tokenizer)
-    excluded = read_exclusions(section.split.exclude)
-    caption_filter = CaptionFilter(section.filters)
-    inputs = _inputs_fingerprint(writer, section, tokenizer, caption_filter, excluded)
+    tools = _load_tools(store, section)
+    inputs = _inputs_fingerprint(writer, section, tools)
     if name in store.root.sets and store.root.sets[name].stream_fingerprint == stream.fingerprint:
         info = _if_whole(store, name)
         if info is not None and info.report.get("inputs") == inputs:
             return BuiltSet(name, False, info)
     directory = writer.scratch / f"set-{name}"
     shutil.rmtree(directory, ignore_errors=True)
-    output = ManifestSetWriter(directory)
-    preparer = Preparer(section, stream, caption_filter, excluded)
+    output = ManifestSetWriter(directory, tools.embedder.info if tools.embedder else None)
+    preparer = Preparer(section, stream, tools.caption_filter, tools.similarity, tools.excluded)
     if section.split.near_duplicates != "off":
         preparer.near = find_near_duplicates(preparer, read_captions(store), writer.scratch)
     with settled_heap():
-        report = _Builder(preparer, tokenizer, output).add_all(read_captions(store))
+        report = _Builder(preparer, tools, output).add_all(read_captions(store))
     if preparer.near is not None:
         report.near_duplicates = preparer.near.report()
     info, files = output.finish(
@@ -94,7 +101,7 @@ def build_set(writer: StoreWriter, name: str, section: SetConfig) -> BuiltSet:
         stream=section.stream,
         stream_fingerprint=stream.fingerprint,
         config=section.model_dump(mode="json"),
-        tokenizer=tokenizer.identity,
+        tokenizer=tools.tokenizer.identity,
         report=report.as_dict(inputs),
     )
     writer.commit_set(info, files)
@@ -120,21 +127,39 @@ def _if_whole(store: Store, name: str) -> ManifestInfo | None:
     return store.manifest_set(name).info
 
 
-def _inputs_fingerprint(
-    writer: StoreWriter,
-    section: SetConfig,
-    tokenizer: Tokenizer,
-    caption_filter: CaptionFilter,
-    excluded: frozenset[str],
-) -> str:
+@dataclass(frozen=True)
+class _Tools:
+    """What a set is made with beside the store and its config."""
+
+    tokenizer: Tokenizer
+    caption_filter: CaptionFilter
+    similarity: SimilarityFilter | None
+    embedder: CaptionEmbedder | None
+    excluded: frozenset[str]
+
+
+def _load_tools(store: Store, section: SetConfig) -> _Tools:
+    config = section.filters.similarity
+    return _Tools(
+        load_tokenizer(section.tokenizer),
+        CaptionFilter(section.filters),
+        SimilarityFilter(config, store.stream(config.stream or section.stream)) if config else None,
+        CaptionEmbedder(section.embeddings) if section.embeddings else None,
+        read_exclusions(section.split.exclude),
+    )
+
+
+def _inputs_fingerprint(writer: StoreWriter, section: SetConfig, tools: _Tools) -> str:
     root = writer.store.root
     return fingerprint(
         {
             "version": _VERSION,
             "config": section.model_dump(mode="json"),
-            "tokenizer": tokenizer.identity,
-            "filter": caption_filter.identity,
-            "excluded": sorted(excluded),
+            "tokenizer": tools.tokenizer.identity,
+            "filter": tools.caption_filter.identity,
+            "similarity": tools.similarity.identity if tools.similarity else None,
+            "embeddings": tools.embedder.info.model_dump(mode="json") if tools.embedder else None,
+            "excluded": sorted(tools.excluded),
             "captions": [ref.name for ref in root.captions],
             "stream": root.streams[section.stream].model_dump(mode="json"),
         }
@@ -144,9 +169,9 @@ def _inputs_fingerprint(
 class _Builder:
     """Puts videos into a set, one after another."""
 
-    def __init__(self, preparer: Preparer, tokenizer: Tokenizer, output: ManifestSetWriter) -> None:
+    def __init__(self, preparer: Preparer, tools: _Tools, output: ManifestSetWriter) -> None:
         self._preparer = preparer
-        self._tokenizer = tokenizer
+        self._tools = tools
         self._output = output
         self._report = SetReport()
 
@@ -167,21 +192,24 @@ class _Builder:
                 self._output.add_failure(video.video_id, prepared.stage, prepared.reason, prepared.message)
 
     def _write(self, videos: list[Prepared]) -> None:
-        encoded = self._tokenizer.encode([caption.text for video in videos for caption in video.captions])
+        texts = [caption.text for video in videos for caption in video.captions]
+        encoded = self._tools.tokenizer.encode(texts)
+        vectors = self._tools.embedder.embed(texts) if self._tools.embedder else None
         self._report.rates.add(encoded)
         done = 0
         for video in videos:
-            ids = encoded.ids[done : done + len(video.captions)]
-            done += len(video.captions)
-            self._write_video(video, ids)
+            last = done + len(video.captions)
+            self._write_video(video, encoded.ids[done:last], None if vectors is None else vectors[done:last])
+            done = last
 
-    def _write_video(self, video: Prepared, ids: list[list[int]]) -> None:
+    def _write_video(self, video: Prepared, ids: list[list[int]], vectors: np.ndarray | None) -> None:
         first = self._output.add_captions(
             video.video_id,
             [caption.start for caption in video.captions],
             [caption.end for caption in video.captions],
             [caption.text for caption in video.captions],
             ids,
+            vectors,
         )
         for window in video.alignment.windows:
             self._output.add_window(

@@ -1,8 +1,9 @@
 """What stands in one split and nearly the same in another: videos by their rows, captions by their words.
 
 Videos: the mean of a video's rows, compared by cosine in blocks of a file of scratch. Captions: the same words in the
-same order, whatever case and punctuation. Memory holds eight bytes for each caption outside of the training split, and
-what is said of the videos; so the captions of the training split are compared when the set is built.
+same order, whatever case and punctuation; on request the same words but for one, in any order. Memory holds eight bytes
+for each caption outside of the training split (on request, as many for each of its words), and what is said of the
+videos; so the captions of the training split are compared when the set is built.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,12 @@ class Match:
 
 @dataclass
 class NearDuplicates:
-    """hashes: sorted uint64 of the captions of each split but the training one."""
+    """hashes: sorted uint64 of the captions of each split but the training one; one_word: of `one_word_hashes`."""
 
     config: SplitConfig
     matches: dict[str, Match] = field(default_factory=dict)
     hashes: dict[str, np.ndarray] = field(default_factory=dict)
+    one_word: dict[str, np.ndarray] = field(default_factory=dict)
     captions: dict[str, int] = field(default_factory=dict)
     caption_examples: list[list[str]] = field(default_factory=list)
 
@@ -68,7 +70,7 @@ class NearDuplicates:
         """Count those captions of a training video that stand in another split; they go where that is asked for."""
         if split != self.config.training:
             return captions
-        found = [self._split_with(caption_hash(caption.text, self.config.duplicate_words)) for caption in captions]
+        found = [self._split_with(caption.text) for caption in captions]
         for caption, other in zip(captions, found, strict=True):
             if other is not None:
                 self._count(split, other, 1, [[video_id, caption.text, other]])
@@ -77,7 +79,7 @@ class NearDuplicates:
         return tuple(caption for caption, other in zip(captions, found, strict=True) if other is None)
 
     def compare_held_out(self) -> None:
-        """Count captions that stand in two splits of which neither is the training one."""
+        """Count captions that stand, in the same words, in two splits of which neither is the training one."""
         for one, other in combinations(sorted(self.hashes), 2):
             shared = len(np.intersect1d(self.hashes[one], self.hashes[other]))
             if shared:
@@ -98,14 +100,10 @@ class NearDuplicates:
             "dropped": self.config.near_duplicates == "drop",
         }
 
-    def _split_with(self, digest: int | None) -> str | None:
-        if digest is None:
-            return None
-        for split, hashes in self.hashes.items():
-            at = int(np.searchsorted(hashes, np.uint64(digest)))
-            if at < len(hashes) and hashes[at] == digest:
-                return split
-        return None
+    def _split_with(self, text: str) -> str | None:
+        digest = caption_hash(text, self.config.duplicate_words)
+        same = None if digest is None else _first_with(self.hashes, [digest])
+        return same or _first_with(self.one_word, one_word_hashes(text, self.config))
 
     def _count(self, split: str, other: str, count: int, examples: list[list[str]]) -> None:
         pair = f"{split}, {other}"
@@ -119,13 +117,39 @@ def caption_hash(text: str, least_words: int) -> int | None:
     return xxhash.xxh3_64_intdigest(" ".join(words).encode()) if len(words) >= least_words else None
 
 
+def one_word_hashes(text: str, config: SplitConfig) -> list[int]:
+    """Of a caption that may differ by a word: the hash of its words in any order, and those with each one left out.
+
+    Two captions have one in common where they have the same words, where one has a word more, and where each has one
+    word that the other has not. None at all for a caption that is too short, or where this was not asked for.
+    """
+    words = _WORD.findall(text.casefold()) if config.one_word_from else []
+    if not config.one_word_from or len(words) < max(config.one_word_from, config.duplicate_words):
+        return []
+    hashes = [xxhash.xxh3_64_intdigest(word.encode()) for word in words]
+    whole = sum(hashes)
+    return [whole % 2**64, *((whole - one) % 2**64 for one in dict.fromkeys(hashes))]
+
+
+def _first_with(hashes: dict[str, np.ndarray], digests: list[int]) -> str | None:
+    """The first split that has any of the digests."""
+    wanted_N = np.array(digests, np.uint64)
+    for split, hashes_M in hashes.items():
+        at_N = np.searchsorted(hashes_M, wanted_N)
+        inside_N = at_N < len(hashes_M)
+        if (hashes_M[at_N[inside_N]] == wanted_N[inside_N]).any():
+            return split
+    return None
+
+
 def find_near_duplicates(preparer: Preparer, videos: Iterable[KeptCaptions], scratch: Path) -> NearDuplicates:
     """Reads the rows of every usable video, and the captions of those outside of the training split.
 
     Raises DamageFound for damaged rows, StoppedEarly for a full disk.
     """
     near = NearDuplicates(preparer.section.split)
-    digests: dict[str, array[int]] = {}
+    same: dict[str, array[int]] = {}
+    one_word: dict[str, array[int]] = {}
     ids: list[str] = []
     splits: list[str] = []
     dim = int(np.prod(preparer.stream.row_shape))
@@ -137,9 +161,13 @@ def find_near_duplicates(preparer: Preparer, videos: Iterable[KeptCaptions], scr
             splits.append(preparer.split_of(video))
             pooled.append(_direction(preparer.stream.read(number))[None])
             if splits[-1] != near.config.training:
-                digests.setdefault(splits[-1], array("Q")).extend(_digests(preparer, video, number))
+                texts = _texts(preparer, video, number)
+                found = (caption_hash(text, near.config.duplicate_words) for text in texts)
+                same.setdefault(splits[-1], array("Q")).extend(one for one in found if one is not None)
+                loose = one_word.setdefault(splits[-1], array("Q"))
+                loose.extend(chain.from_iterable(one_word_hashes(text, near.config) for text in texts))
         path = pooled.finish()
-    near.hashes = {split: np.unique(np.array(found, np.uint64)) for split, found in sorted(digests.items())}
+    near.hashes, near.one_word = _tables(same), _tables(one_word)
     near.compare_held_out()
     near.matches = {match.video: match for match in _matches(np.load(path, mmap_mode="r"), ids, splits, near.config)}
     path.unlink()
@@ -153,12 +181,13 @@ def _usable(preparer: Preparer, videos: Iterable[KeptCaptions]) -> Iterator[tupl
             yield video, number
 
 
-def _digests(preparer: Preparer, video: KeptCaptions, number: int) -> list[int]:
+def _texts(preparer: Preparer, video: KeptCaptions, number: int) -> list[str]:
     captions = preparer.captions_of(video, number, SetReport())
-    if isinstance(captions, Failure):
-        return []
-    found = (caption_hash(caption.text, preparer.section.split.duplicate_words) for caption in captions)
-    return [digest for digest in found if digest is not None]
+    return [] if isinstance(captions, Failure) else [caption.text for caption in captions]
+
+
+def _tables(digests: dict[str, array[int]]) -> dict[str, np.ndarray]:
+    return {split: np.unique(np.array(found, np.uint64)) for split, found in sorted(digests.items())}
 
 
 def _direction(rows: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from preprocess.captions.clean import clean
 from preprocess.captions.filters import CaptionFilter
 from preprocess.captions.read import read_track
 from preprocess.captions.segment import segment
+from preprocess.captions.similarity import SimilarityFilter
 from preprocess.captions.split import is_split_name, split_of
 from preprocess.captions.types import Caption, CaptionTrack
 from preprocess.captions.windows import Alignment, align
@@ -39,11 +40,16 @@ class Preparer:
     """Prepares the videos of one set. near: what was found to be in another split too, once it was looked for."""
 
     def __init__(
-        self, section: SetConfig, stream: StreamReader, caption_filter: CaptionFilter, excluded: frozenset[str]
+        self,
+        section: SetConfig,
+        stream: StreamReader,
+        caption_filter: CaptionFilter,
+        similarity: SimilarityFilter | None,
+        excluded: frozenset[str],
     ) -> None:
         self.section, self.stream = section, stream
         self.near: NearDuplicates | None = None
-        self._filter = caption_filter
+        self._filter, self._similarity = caption_filter, similarity
         self._excluded = excluded
         self._failed = dict(stream.failures)
 
@@ -91,6 +97,8 @@ class Preparer:
         cleaned = clean(track.cues, float(self.stream.durations[number]), self.section.clean, timed_words)
         report.add_track(video.video_id, track, cleaned)
         captions, dropped = self._filter.apply(segment(cleaned.captions, self.section.segment))
+        if self._similarity is not None:
+            captions = self._similarity.apply(video.video_id, captions, dropped)
         report.add_filtered(video.video_id, dropped)
         return captions
 

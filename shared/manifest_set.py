@@ -18,7 +18,7 @@ from shared.containers import map_array
 from shared.errors import DamageFound, StoreError
 from shared.explain import first_fault
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
-from shared.schema import ManifestInfo
+from shared.schema import EMBEDDINGS, ManifestInfo
 
 # The csv module refuses fields over 128 KiB unless told otherwise; the token ids of one long caption are more.
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
@@ -149,6 +149,19 @@ class ManifestSet:
     @cached_property
     def _tokens(self) -> np.ndarray:
         return map_array(self.checked("tokens.npy"), np.dtype(np.int32), (self.info.tokens,))
+
+    @cached_property
+    def embeddings(self) -> np.ndarray:
+        """(captions, D), float16 or float32, mapped: the embedding of every caption.
+
+        Raises StoreError for a set without embeddings, DamageFound.
+        """
+        info = self.info.embeddings
+        if info is None:
+            raise StoreError(
+                f"set {self.name!r} has no caption embeddings: make it again with `embeddings` in its config"
+            )
+        return map_array(self.checked(EMBEDDINGS), np.dtype(info.dtype), (self.info.captions, info.dim))
 
     @cached_property
     def token_offsets(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from shared.atomic import disk_full_stops, fsync_file, write_new_file
 from shared.containers import NpyRowFile
 from shared.errors import RequestError
 from shared.fingerprint import canonical_json, fingerprint, hash_file
-from shared.schema import SPLIT_NAME, FileEntry, ManifestInfo, Name
+from shared.schema import EMBEDDINGS, SPLIT_NAME, TWINS, EmbeddingInfo, FileEntry, ManifestInfo, Name
 from shared.shard_writer import FinishedFile
 
 PART_ROWS = 1_000_000
@@ -29,7 +29,6 @@ VIDEO_COLUMNS = ("video_id", "split", "duration", "rows", "captions", "windows")
 CAPTION_COLUMNS = ("video_id", "start", "end", "text", "token_ids")
 WINDOW_COLUMNS = ("video_id", "start", "end", "first_row", "rows", "captions")
 FAILURE_COLUMNS = ("video_id", "stage", "reason", "message")
-TWINS = ("tokens.npy", "offsets.npy")
 
 
 class ManifestSetWriter:
@@ -38,14 +37,19 @@ class ManifestSetWriter:
     For each: `add_captions`, `add_window`s, then `add_video`. Numbers of captions count through the whole set.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, embeddings: EmbeddingInfo | None = None) -> None:
+        """embeddings: what `add_captions` gets of them; None for a set without any."""
         self._directory = directory
         self._tables: dict[str, CsvParts] = {}
+        self._embedding_info = embeddings
+        self._embeddings: NpyRowFile | None = None
         with disk_full_stops(directory):
             directory.mkdir(parents=True, exist_ok=True)
             self._tokens = NpyRowFile(directory / "tokens", (), np.dtype(np.int32))
             self._offsets = NpyRowFile(directory / "offsets", (), np.dtype(np.int64))
             self._offsets.append(np.zeros(1, np.int64))
+            if embeddings is not None:
+                self._embeddings = embedding_file(directory, embeddings)
         self._token_count = 0
         self._caption_count = 0
         self._pending_captions = 0
@@ -65,13 +69,18 @@ class ManifestSetWriter:
         ends: Sequence[float],
         texts: Sequence[str],
         token_ids: Sequence[Sequence[int] | np.ndarray],
+        embeddings: np.ndarray | None = None,
     ) -> int:
-        """Add a video's captions (seconds; ids unpadded); returns the number of its first one in the set."""
+        """Add a video's captions (seconds; ids unpadded); returns the number of its first one in the set.
+
+        embeddings: (captions, D) of the set's dtype, where it has them.
+        """
         first = self._caption_count
         for start, end, text, ids in zip(starts, ends, texts, token_ids, strict=True):
             row = (video_id, seconds(start), seconds(end), text, " ".join(map(str, ids)))
             self._tables["captions"].write(row)
         lengths = np.array([len(ids) for ids in token_ids], np.int64)
+        self._add_embeddings(embeddings, len(lengths))
         if len(lengths):
             flat = np.fromiter(chain.from_iterable(token_ids), np.int32, int(lengths.sum()))
             with disk_full_stops(self._directory):
@@ -81,6 +90,16 @@ class ManifestSetWriter:
         self._caption_count += len(lengths)
         self._pending_captions += len(lengths)
         return first
+
+    def _add_embeddings(self, embeddings: np.ndarray | None, captions: int) -> None:
+        info = self._embedding_info
+        expected = None if info is None else ((captions, info.dim), info.dtype)
+        found = None if embeddings is None else (embeddings.shape, embeddings.dtype.name)
+        if found != expected:
+            raise ValueError(f"embeddings of {captions} captions are {found}, the set has {expected}")
+        if self._embeddings is not None and embeddings is not None and captions:
+            with disk_full_stops(self._directory):
+                self._embeddings.append(embeddings)
 
     def add_window(
         self,
@@ -129,6 +148,8 @@ class ManifestSetWriter:
         parts = {path.name: rows for table in self._tables.values() for path, rows in table.finish()}
         with disk_full_stops(self._directory):
             twins = [self._tokens.finish(), self._offsets.finish()]
+            if self._embeddings is not None:
+                self._embeddings.finish()
         assert [twin.name for twin in twins] == list(TWINS)
         info = ManifestInfo(
             name=name,
@@ -142,6 +163,7 @@ class ManifestSetWriter:
             splits=dict(sorted(self._splits.items())),
             parts=dict(sorted(parts.items())),
             report=report,
+            embeddings=self._embedding_info,
         )
         return finish_set(self._directory, info)
 
@@ -151,9 +173,14 @@ class ManifestSetWriter:
         return self._tables[name]
 
 
+def embedding_file(directory: Path, info: EmbeddingInfo) -> NpyRowFile:
+    """`embeddings.npy` of a set, without rows yet."""
+    return NpyRowFile(directory / EMBEDDINGS.removesuffix(".npy"), (info.dim,), np.dtype(info.dtype))
+
+
 def finish_set(directory: Path, info: ManifestInfo) -> tuple[ManifestInfo, tuple[FinishedFile, ...]]:
     """Give a set, whose tables and twins are finished in `directory`, its fingerprint, and write its manifest.json."""
-    hashes = {file: hash_file(directory / file) for file in sorted([*info.parts, *TWINS])}
+    hashes = {file: hash_file(directory / file) for file in info.data_files}
     # Of everything the set says: its folder is named by it, and a folder's files are never replaced by others.
     whole = fingerprint({"files": hashes, "manifest": info.model_dump(mode="json")})
     info = info.model_copy(update={"fingerprint": whole})

@@ -1,22 +1,35 @@
-"""What the store's JSON files hold. FORMAT.md says the same in words; `VERSION` stands here and nowhere else."""
+"""What the store's JSON files hold. FORMAT.md says the same in words; `VERSIONS` stand here and nowhere else."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+    model_validator,
+)
 
 from shared.fingerprint import sealed_json
 
 FORMAT: Literal["clipmill-store"] = "clipmill-store"
-VERSION = 1
+VERSIONS = (1, 2)
+"""Those that are read. A store is written in the lowest one that has all that it holds."""
+VERSION = VERSIONS[-1]
 
 Kind = Literal["features", "frames"]
 Container = Literal["npy", "h5"]
 DType = Literal["float16", "float32", "uint8"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 # No dot: `windows-<split>.csv` must not read like a later part of another split.
+TWINS = ("tokens.npy", "offsets.npy")
+EMBEDDINGS = "embeddings.npy"
 SPLIT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,99}$"
 SplitName = Annotated[str, StringConstraints(pattern=SPLIT_NAME)]
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]*$")]
@@ -179,7 +192,7 @@ class Root(Record):
     """`store.json`. `pending` streams are being made again under a new configuration; readers do not see them yet."""
 
     format: Literal["clipmill-store"] = FORMAT
-    version: int = VERSION
+    version: int = VERSIONS[0]
     streams: dict[Name, StreamEntry] = {}
     pending: dict[Name, StreamEntry] = {}
     captions: tuple[CaptionRef, ...] = ()
@@ -194,6 +207,12 @@ class Root(Record):
                 raise ValueError(f"file {path!r} leaves the store")
         return self
 
+    @model_validator(mode="after")
+    def _version_is_that_of_the_content(self) -> Root:
+        if self.version != version_of(self.files):
+            raise ValueError(f"version {self.version} with files of version {version_of(self.files)}")
+        return self
+
     def to_bytes(self) -> bytes:
         """Canonical JSON with the digest of the rest under `digest`."""
         return sealed_json(self.model_dump(mode="json"))
@@ -204,8 +223,24 @@ def stream_folder(kind: Kind, name: str) -> str:
     return f"{kind}/{name}"
 
 
+def version_of(files: Iterable[str]) -> int:
+    """The lowest format version that has these files (paths relative to the store)."""
+    return 2 if any(path.startswith("manifests/") and path.endswith(f"/{EMBEDDINGS}") for path in files) else 1
+
+
+class EmbeddingInfo(Record):
+    """What stands in `embeddings.npy` of a set: vectors of `dim` numbers; identity: what made them."""
+
+    dtype: Literal["float16", "float32"]
+    dim: Annotated[int, Field(ge=1)]
+    identity: dict[str, Any]
+
+
 class ManifestInfo(Record):
-    """`manifest.json` of a set. `parts` gives the data rows of each CSV; `splits` the windows of each split."""
+    """`manifest.json` of a set. `parts` gives the data rows of each CSV; `splits` the windows of each split.
+
+    embeddings: of its captions; a set without any does not have the key.
+    """
 
     name: Name
     fingerprint: Hex
@@ -218,6 +253,19 @@ class ManifestInfo(Record):
     splits: dict[SplitName, Count]
     parts: dict[str, Count]
     report: dict[str, Any]
+    embeddings: EmbeddingInfo | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_there(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = dump(self)
+        if self.embeddings is None:
+            del content["embeddings"]
+        return content
+
+    @property
+    def data_files(self) -> list[str]:
+        """Every file of the set but `manifest.json`."""
+        return sorted([*self.parts, *TWINS, *([EMBEDDINGS] if self.embeddings else [])])
 
     @property
     def folder(self) -> str:

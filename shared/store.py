@@ -21,7 +21,7 @@ from shared.features import StreamReader, Verify
 from shared.fingerprint import is_sealed
 from shared.lease import writer_lease
 from shared.manifest_set import ManifestSet
-from shared.schema import FORMAT, VERSION, ManifestInfo, Root, SetEntry, stream_folder
+from shared.schema import FORMAT, VERSIONS, ManifestInfo, Root, SetEntry, stream_folder, version_of
 from shared.shard_writer import FinishedFile
 
 ROOT = "store.json"
@@ -30,7 +30,7 @@ SCRATCH = ".tmp"
 _OURS = re.compile(
     r"(features|frames)/[^/]+/\d{5,}-[0-9a-f]{12}\.(npy|h5|json|spans\.npy|valid\.npy)"
     r"|captions/\d{5,}-[0-9a-f]{12}\.(json|jsonl\.gz)"
-    r"|manifests/[^/]+-[0-9a-f]{12}/(manifest\.json|[a-z]+(-[\w-]+)?(\.\d{5,})?\.csv|(tokens|offsets)\.npy)"
+    r"|manifests/[^/]+-[0-9a-f]{12}/(manifest\.json|[a-z]+(-[\w-]+)?(\.\d{5,})?\.csv|(tokens|offsets|embeddings)\.npy)"
 )
 MANAGED = ("features", "frames", "captions", "manifests")
 
@@ -93,15 +93,15 @@ def parse_root(data: bytes, where: Path) -> Root:
         raise DamageFound(f"{where} is not JSON: {error}") from None
     if not isinstance(content, dict) or not is_sealed(content, data):
         raise DamageFound(f"{where} does not match its own digest: it was changed or damaged")
-    if (content.get("format"), content.get("version")) != (FORMAT, VERSION):
+    if content.get("format") != FORMAT or content.get("version") not in VERSIONS:
         raise StoreError(
             f"{where} has format {content.get('format')!r} version {content.get('version')!r}, "
-            f"this clipmill reads {FORMAT!r} version {VERSION}: use the matching release"
+            f"this clipmill reads {FORMAT!r} version {' or '.join(map(str, VERSIONS))}: use the matching release"
         )
     try:
         return Root.model_validate({key: value for key, value in content.items() if key != "digest"})
     except ValidationError as error:
-        raise DamageFound(f"{where} is not a root of version {VERSION}: {first_fault(error)}") from None
+        raise DamageFound(f"{where} is not a root of version {content['version']}: {first_fault(error)}") from None
 
 
 class StoreWriter:
@@ -126,7 +126,8 @@ class StoreWriter:
         entries = self.root.files | {file.path: file.entry for file in files}
         needed = _referenced_stems(root)
         kept = {path: entry for path, entry in sorted(entries.items()) if _stem(path) in needed}
-        root = Root.model_validate(root.model_copy(update={"files": kept}).model_dump())
+        version = version_of(kept)
+        root = Root.model_validate(root.model_copy(update={"files": kept, "version": version}).model_dump())
         self._move(files)
         replace_file(self.path / ROOT, root.to_bytes())
         self.root = root

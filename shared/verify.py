@@ -18,8 +18,10 @@ from shared.features import StreamReader, read_shard_index
 from shared.fingerprint import is_sealed
 from shared.manifest_set import ManifestSet
 from shared.manifest_writer import CAPTION_COLUMNS
-from shared.schema import Root, ShardIndex, StreamEntry, stream_folder
+from shared.schema import EMBEDDINGS, TWINS, Root, ShardIndex, StreamEntry, stream_folder
 from shared.store import ROOT, Store, list_files, open_store
+
+_ROWS_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _unnamed(root: Root) -> Iterator[Damage]:
             if f"captions/{caption_ref.name}.{suffix}" not in root.files:
                 yield Damage(ROOT, f"names captions {caption_ref.name} but not their file .{suffix}")
     for name, entry in root.sets.items():
-        for file in ("manifest.json", "tokens.npy", "offsets.npy"):
+        for file in ("manifest.json", *TWINS):
             if f"{entry.path}/{file}" not in root.files:
                 yield Damage(ROOT, f"names set {name!r} but not its file {file}")
 
@@ -171,6 +173,7 @@ def _side_disagreements(base: Path, path: str, index: ShardIndex) -> Iterator[Da
 def _set_disagreements(store: Store, manifest: ManifestSet, whole_streams: set[str]) -> Iterator[Damage]:
     folder = manifest.path.relative_to(store.path).as_posix()
     yield from _twin_disagreements(manifest, folder)
+    yield from _embedding_disagreements(manifest, folder)
     yield from _part_disagreements(manifest, folder)
     info = manifest.info
     entry = store.root.streams.get(info.stream)
@@ -195,6 +198,19 @@ def _twin_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:
         yield Damage(
             f"{folder}/captions.csv", f"holds {number} captions or more, manifest.json says {manifest.info.captions}"
         )
+
+
+def _embedding_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:
+    if manifest.info.embeddings is not None:
+        try:
+            embeddings_CD = manifest.embeddings
+        except DamageFound as error:
+            yield Damage(f"{folder}/{EMBEDDINGS}", str(error))
+            return
+        for first in range(0, len(embeddings_CD), _ROWS_AT_ONCE):
+            if not np.isfinite(embeddings_CD[first : first + _ROWS_AT_ONCE]).all():
+                yield Damage(f"{folder}/{EMBEDDINGS}", "holds numbers that are not finite")
+                return
 
 
 def _part_disagreements(manifest: ManifestSet, folder: str) -> Iterator[Damage]:

@@ -16,22 +16,22 @@ from itertools import groupby, pairwise
 from pydantic import Field
 
 from preprocess.captions import markup, rolling, text, timing
-from preprocess.captions.spans import Each, Span, Step, is_plain
+from preprocess.captions.spans import Each, Span, Step, is_ordered, is_plain
 from preprocess.captions.types import Caption, Cue, Word
 from shared.config import Config
 
 STEPS: dict[str, Step] = {
-    "times": Each(timing.repair_times, plain=False),
-    "zero_length": Each(timing.drop_zero_length, plain=False),
+    "times": Each(timing.repair_times, is_ordered),
+    "zero_length": Each(timing.drop_zero_length, is_ordered),
     "tags": markup.strip_tags,
-    "entities": Each(markup.strip_entities, plain=False),
+    "entities": Each(markup.strip_entities, markup.has_no_entity),
     "rolling": rolling.unroll,
-    "mojibake": Each(text.fix_mojibake),
-    "unicode": Each(text.normalise_unicode),
-    "sounds": Each(text.drop_sounds),
-    "speakers": Each(text.drop_speakers),
-    "whitespace": Each(text.collapse_whitespace),
-    "empty": Each(text.drop_empty),
+    "mojibake": Each(text.fix_mojibake, is_plain),
+    "unicode": Each(text.normalise_unicode, is_plain),
+    "sounds": Each(text.drop_sounds, is_plain),
+    "speakers": Each(text.drop_speakers, is_plain),
+    "whitespace": Each(text.collapse_whitespace, is_plain),
+    "empty": Each(text.drop_empty, is_plain),
     "beyond_end": timing.keep_inside,
     "duplicates": timing.drop_duplicates,
     "overlaps": timing.cut_overlaps,
@@ -78,9 +78,8 @@ class _Tally:
 
     def note(self, name: str, before: Span, after: Span | None) -> None:
         self.counts[name] += 1
-        examples = self.examples.setdefault(name, [])
-        if len(examples) < self.wanted:
-            examples.append((_show(before), "" if after is None else _show(after)))
+        if self.counts[name] <= self.wanted:
+            self.examples.setdefault(name, []).append((_show(before), "" if after is None else _show(after)))
 
 
 def clean(cues: Sequence[Cue], duration: float | None, config: CleanConfig, words: bool = True) -> CleanResult:
@@ -92,7 +91,7 @@ def clean(cues: Sequence[Cue], duration: float | None, config: CleanConfig, word
     names = [name for name in STEPS if getattr(config, name)]
     tally = _Tally(config.examples, dict.fromkeys(names, 0))
     passes = _passes(names, tally)
-    spans = [Span(cue.start, cue.end, cue.text) for cue in cues]
+    spans = [Span(*cue) for cue in cues]
     for _ in range(_MOST_PASSES):
         before = spans
         for apply in passes:
@@ -119,14 +118,15 @@ def _passes(names: list[str], tally: _Tally) -> list[_Pass]:
 
 def _each_pass(steps: dict[str, Each], tally: _Tally) -> _Pass:
     changes = [(name, step.change) for name, step in steps.items()]
-    spare_plain = all(step.plain for step in steps.values())
+    looks = {step.spares for step in steps.values()}
+    spares = looks.pop() if len(looks) == 1 else None
     settled: dict[int, Span] = {}  # by id: what all of these steps leave as it is needs no second look
 
     def walk(spans: list[Span], duration: float | None) -> list[Span]:
         del duration
         kept: list[Span] = []
         for before in spans:
-            if id(before) in settled or (spare_plain and is_plain(before.text)):
+            if id(before) in settled or (spares is not None and spares(before)):
                 kept.append(before)
                 continue
             after = _apply_each(changes, before, tally)
@@ -173,7 +173,7 @@ _PIECE = re.compile(r"\S+")
 
 
 def _caption(span: Span, words: bool) -> Caption:
-    return Caption(span.start, span.end, span.text, _words(span) if words and span.marks else ())
+    return Caption(*span[:3], _words(span) if words and span.marks else ())
 
 
 def _words(span: Span) -> tuple[Word, ...]:

@@ -14,6 +14,7 @@ from typing import Any
 import av
 from av.error import FFmpegError
 
+from preprocess.captions.languages import primary_language
 from preprocess.decode.media_probe import checked_path, open_container
 from preprocess.decode.options import DecodeOptions
 from preprocess.decode.sniff import sniff
@@ -29,9 +30,9 @@ _ASS_FIELDS = 8
 def embedded_track(path: Path, language: str | None, title: str | None, identity: str) -> KeptTrack | Failure | None:
     """The first text subtitle stream of this language and title; None where the file holds no such streams at all.
 
-    identity: of the media file, a part of the track's name. language: as the file says it ("en" also takes "eng" and
-    "en-GB", but "de" not "ger"); title: part of it, in any case. Failure reasons: `no_track` (there are streams, none
-    that was asked for) and those of opening a media file.
+    identity: of the media file, a part of the track's name. language: a tag of ISO 639 or BCP 47, in whichever form the
+    file has it ("de" takes "ger", "deu" and "de-AT", too); title: part of it, in any case. Failure reasons: `no_track`
+    (there are streams, none that was asked for) and those of opening a media file.
     """
     try:
         absolute = checked_path(path, DecodeOptions())
@@ -58,9 +59,8 @@ def _codec(stream: Any) -> str:
 
 def _is_wanted(metadata: dict[str, str], language: str | None, title: str | None) -> bool:
     if language:
-        # ISO 639-1 and 639-2/T begin alike for most languages, and BCP 47 adds a region: en, eng, en-GB.
-        found, wanted = (tag.lower().partition("-")[0] for tag in (metadata.get("language", ""), language))
-        if not found or not wanted or not (found.startswith(wanted) or wanted.startswith(found)):
+        found = primary_language(metadata.get("language", ""))
+        if found is None or found != primary_language(language):
             return False
     return not title or title.lower() in metadata.get("title", "").lower()
 

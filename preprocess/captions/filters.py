@@ -1,5 +1,7 @@
 """Captions that are left out on request, after cleaning and cutting: too few words, or another language.
 
+Those that do not describe what is shown are found by `similarity.py`.
+
 The language is that of the whole track: single captions are too short to tell. It is found by py3langid (langid.py,
 Lui and Baldwin, ACL 2012), whose model comes with the package.
 """
@@ -14,6 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
+from preprocess.captions.encoders import SimilarityConfig
 from preprocess.captions.types import Caption
 from shared.config import Config
 from shared.errors import RequestError
@@ -26,10 +29,12 @@ class FilterConfig(Config):
     """min_words: captions of fewer words, as HowTo100M counts them (`[\\w']+`), are left out.
 
     languages: ISO 639-1 codes; the captions of a track in another language are left out. None named: all are kept.
+    similarity: captions that resemble none of the rows they overlap are left out; null: all are kept.
     """
 
     min_words: int = Field(default=0, ge=0)
     languages: tuple[str, ...] = ()
+    similarity: SimilarityConfig | None = None
 
 
 @dataclass

@@ -11,7 +11,7 @@ joined  cues of one line that starts with all, or the last pieces, of the cue be
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,10 +24,17 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _WORD = re.compile(r"\S+")
 
 
-class _Line(NamedTuple):
-    key: str
-    offset: int
-    timed: bool
+class _Lines(NamedTuple):
+    """The lines of a cue that hold text.
+
+    keys: what they say; offsets: where in the cue; spoken: the first with a word spoken after the cue's start, which is
+    no repeat, then (their number if none has); blank_top: whether a blank line stands above, to say nothing is carried.
+    """
+
+    keys: list[str]
+    offsets: list[int]
+    spoken: int
+    blank_top: bool
 
 
 def unroll(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
@@ -45,7 +52,8 @@ def unroll(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
 def _cuts(spans: list[Span]) -> list[int] | None:
     """For every span, the offset at which its new text starts; None for a track that does not roll."""
     if any("\n" in span.text for span in spans) and _may_repeat_lines(spans):
-        lines = [_lines(span) for span in spans]
+        known: dict[str, str] = {}
+        lines = [_lines(span, known) for span in spans]
         cuts = _line_cuts(spans, lines)
         if _rolls_by_lines(spans, lines, cuts):
             return cuts
@@ -57,20 +65,26 @@ def _cuts(spans: list[Span]) -> list[int] | None:
 
 
 def _may_repeat_lines(spans: list[Span]) -> bool:
-    """Whether the first line of any cue stands in the one before: where none does, the exact look is not needed."""
+    """Whether the first of several lines stands in the cue before: where none does, the exact look is not needed."""
     before = ""
     for span in spans:
-        text = span.text if span.text.isascii() else _INVISIBLE.sub("", span.text)
-        if " ".join(text.lstrip().partition("\n")[0].split()) in before:
+        text = span.text
+        if "\n" in text and _key(text.lstrip().partition("\n")[0]) in _key(before):
             return True
-        before = " ".join(text.split()) or before
+        if (text and not text.isspace()) if text.isascii() else _key(text):
+            before = text
     return False
 
 
-def _rolls_by_lines(spans: list[Span], lines: list[list[_Line]], cuts: list[int]) -> bool:
+def _key(text: str) -> str:
+    """What is said, whatever the white space and the characters that are never seen."""
+    return " ".join((text if text.isascii() else _INVISIBLE.sub("", text)).split())
+
+
+def _rolls_by_lines(spans: list[Span], lines: list[_Lines], cuts: list[int]) -> bool:
     several = carried = 0
     for span, own, at in zip(spans, lines, cuts, strict=True):
-        if len(own) > 1 and own[0].offset == _first_text(span.text):
+        if len(own.keys) > 1 and own.offsets[0] == 0:
             several += 1
             carried += 0 < at < len(span.text)
     return carried > 0 and carried * 2 >= several
@@ -100,48 +114,57 @@ def _rolls_joined(spans: list[Span], cuts: list[int]) -> bool:
     return grown >= 3 and grown * 2 >= fresh
 
 
-def _first_text(text: str) -> int:
-    """Offset of the first line if it holds text, else -1: a blank line on top says that nothing is carried."""
-    return 0 if text.partition("\n")[0].strip() else -1
-
-
-def _lines(span: Span) -> list[_Line]:
-    """The lines that hold text; timed are those with a word spoken after the cue's start: no repeats, then."""
-    lines: list[_Line] = []
-    later = [at for at, time in span.marks if time > span.start]
+def _lines(span: Span, known: dict[str, str]) -> _Lines:
+    """known: the keys of lines that were seen, to which it adds: most are shown more than once."""
+    keys: list[str] = []
+    offsets: list[int] = []
+    ends: list[int] = []
     offset = 0
+    blank_top = False
     for line in span.text.split("\n"):
-        key = " ".join((line if line.isascii() else _INVISIBLE.sub("", line)).split())
+        key = known.get(line)
+        if key is None:
+            key = known[line] = _key(line)
         if key:
-            end = offset + len(line)
-            timed = bisect_left(later, offset) < bisect_left(later, end)
-            lines.append(_Line(key, offset, timed))
+            keys.append(key)
+            offsets.append(offset)
+            ends.append(offset + len(line))
+        elif not offset:
+            blank_top = not line.strip()
         offset += len(line) + 1
-    return lines
+    return _Lines(keys, offsets, _first_spoken(span, offsets, ends), blank_top)
 
 
-def _line_cuts(spans: list[Span], lines_of: list[list[_Line]]) -> list[int]:
+def _first_spoken(span: Span, offsets: list[int], ends: list[int]) -> int:
+    for at, time in span.marks:
+        if time > span.start:
+            line = bisect_right(offsets, at) - 1
+            if line >= 0 and at < ends[line]:
+                return line
+    return len(offsets)
+
+
+def _line_cuts(spans: list[Span], lines_of: list[_Lines]) -> list[int]:
     """For every span, the offset at which its new text starts: the text's length where there is none."""
     cuts: list[int] = []
     shown: list[str] = []
     shown_until = float("-inf")
     for span, lines in zip(spans, lines_of, strict=True):
         count = _carried_lines(span, lines, shown, shown_until)
-        cuts.append(lines[count].offset if 0 < count < len(lines) else len(span.text) if count else 0)
-        if lines:
-            shown, shown_until = [line.key for line in lines], span.end
+        cuts.append(lines.offsets[count] if 0 < count < len(lines.keys) else len(span.text) if count else 0)
+        if lines.keys:
+            shown, shown_until = lines.keys, span.end
     return cuts
 
 
-def _carried_lines(span: Span, lines: list[_Line], shown: list[str], shown_until: float) -> int:
+def _carried_lines(span: Span, lines: _Lines, shown: list[str], shown_until: float) -> int:
     hold = span.end - span.start <= HOLD
-    if _first_text(span.text) < 0 and not hold:
+    if lines.blank_top and not hold:
         return 0
-    spoken = next((at for at, line in enumerate(lines) if line.timed), len(lines))
-    keys = [line.key for line in lines]
-    for count in range(min(spoken, len(shown), _MOST_LINES), 0, -1):
+    keys = lines.keys
+    for count in range(min(lines.spoken, len(shown), _MOST_LINES), 0, -1):
         if shown[-count:] == keys[:count]:
-            if count < len(lines) or hold:
+            if count < len(keys) or hold:
                 return count
             # All of it again. Two equal lines may have rolled by one; and after a pause a line is said again.
             rolled = count > 1 and shown[1 - count :] == keys[: count - 1]
@@ -182,7 +205,7 @@ def _cut(span: Span, at: int, timed: bool) -> Span | None:
         return span
     if at >= len(span.text):
         return None
-    marks = tuple((offset - at, time) for offset, time in span.marks if offset >= at)
+    marks = tuple([(offset - at, time) for offset, time in span.marks if offset >= at])
     if timed and not (marks and marks[0][0] == 0):
         marks = ((0, span.start), *marks)
     return span.with_text(span.text[at:], marks)

@@ -23,6 +23,8 @@ class SplitConfig(Config):
     found and told (`report`), or left out of the split `training` as well (`drop`).
     similar_videos: from which cosine of their mean rows on two videos are nearly the same.
     duplicate_words: captions of fewer words are never duplicates.
+    one_word_from: captions of at least so many words are duplicates, too, where one has the other's words in another
+    order, or one word more, less or other than it; null: only the same words in the same order.
     """
 
     fractions: dict[str, float] = Field(default={"train": 0.9, "val": 0.05, "test": 0.05})
@@ -33,6 +35,7 @@ class SplitConfig(Config):
     training: str = "train"
     similar_videos: float = Field(default=0.99, gt=0, le=1)
     duplicate_words: int = Field(default=4, ge=1)
+    one_word_from: int | None = Field(default=None, ge=2)
 
     @field_validator("fractions")
     @classmethod

@@ -35,6 +35,7 @@ _GAPS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b\ud800-\udfff]")
 # What the patterns need at the least: most captions are spared the rest.
 _MAY_BE_SOUND = re.compile(r"[\[(*［【（♩♪♫♬🎵🎶]")
 _MAY_BE_SPEAKER = re.compile(r"[:>\n]")
+_DASHES = re.compile("[-–—‐]")
 _SPACE = re.compile(r"\s{2,}|[^\S ]")
 _READABLE = re.compile(r"[^\W_]")
 
@@ -49,6 +50,8 @@ def normalise_unicode(span: Span) -> Span:
     if span.text.isascii() and span.text.isprintable():
         return span
     span = substitute(span, _GAPS, lambda _: " ")
+    if span.text.isascii():
+        return span
     span = substitute(span, _UNSEEN, lambda _: "")
     return rewrite(span, _nfc)
 
@@ -69,16 +72,23 @@ def drop_speakers(span: Span) -> Span:
     """Speaker marks: `>>`, a dash before a line, a label in capitals before text that is not, a role with its colon."""
     if span.text[:1].isalpha() and not _MAY_BE_SPEAKER.search(span.text):
         return span
-    span = substitute(span, _CHEVRONS, lambda _: " ")
-    span = substitute(span, _DASH, lambda _: "")
+    if ">>" in span.text:
+        span = substitute(span, _CHEVRONS, lambda _: " ")
+    if _DASHES.search(span.text):
+        span = substitute(span, _DASH, lambda _: "")
+    if ":" not in span.text:
+        return span
     span = substitute(span, _CAPITALS, lambda _: "")
     return substitute(span, _ROLES, lambda _: "")
 
 
 def collapse_whitespace(span: Span) -> Span:
     """Any run of white space, line breaks and no-break spaces included, is one space; none at the ends."""
-    if " ".join(span.text.split()) == span.text:
+    text = " ".join(span.text.split())
+    if text == span.text:
         return span
+    if not span.marks:
+        return span.with_text(text, ())
     return _trimmed(substitute(span, _SPACE, lambda _: " "))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from operator import le
 
 from preprocess.captions.spans import HOLD, Span
 
@@ -30,13 +30,15 @@ def keep_inside(spans: list[Span], duration: float | None) -> Sequence[Span | No
     return [span if span.end <= duration else _cut_at(span, duration) for span in spans]
 
 
-def drop_duplicates(spans: list[Span], duration: float | None) -> list[Span | None]:
+def drop_duplicates(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
     """Drop a cue whose text and start were there before, that only holds the text of the one before on screen, or that
     overlaps the one before by more than half and says the same: that one then lasts to the later end.
 
     The same words in two cues that merely follow each other were said twice.
     """
     del duration
+    if len({span.text for span in spans}) == len(spans):
+        return spans
     kept: list[Span | None] = []
     seen: set[tuple[float, str]] = set()
     last = -1
@@ -57,7 +59,7 @@ def drop_duplicates(spans: list[Span], duration: float | None) -> list[Span | No
 def cut_overlaps(spans: list[Span], duration: float | None) -> Sequence[Span | None]:
     """A cue ends where the next that starts later begins, not before its last timed word; equal starts may overlap."""
     del duration
-    if all(span.end <= following.start for span, following in pairwise(spans)):
+    if all(map(le, [span.end for span in spans], [span.start for span in spans[1:]])):
         return spans
     cut: list[Span | None] = list(spans)
     later: float | None = None

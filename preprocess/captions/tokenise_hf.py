@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocess.captions.tokens import Encoded
+from preprocess.captions.word_memory import WordMemory, all_ids, word_memory
 from shared.errors import EnvironmentLacking, RequestError
 from shared.fingerprint import fingerprint
 from shared.resources import resolve_resource
@@ -34,9 +35,13 @@ class HuggingFaceTokenizer:
             "pad_id": int(tokenizer.pad_token_id),
             "max_length": max_length,
         }
+        self._memory: WordMemory | None = None
         if tokenizer.is_fast:
-            tokenizer.backend_tokenizer.no_padding()
-            tokenizer.backend_tokenizer.enable_truncation(max_length)
+            backend = tokenizer.backend_tokenizer
+            backend.no_padding()
+            backend.enable_truncation(max_length)
+            self._memory = word_memory(backend)
+            self._before, self._after = _special_ids(backend)
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         if self._tokenizer.is_fast:
@@ -44,17 +49,25 @@ class HuggingFaceTokenizer:
         return self._encode_slow(texts)
 
     def _encode_fast(self, texts: Sequence[str]) -> Encoded:
+        remembered = self._memory.read(texts) if self._memory else [None] * len(texts)
+        others = [text for text, ids in zip(texts, remembered, strict=True) if ids is None]
+        # The fast form does not work out which characters each token is from: ids are the same.
+        encodings = iter(self._tokenizer.backend_tokenizer.encode_batch_fast(others))
         kept: list[list[int]] = []
         read: list[list[int]] = []
         tokens: list[int] = []
-        # The fast form does not work out which characters each token is from: ids are the same.
-        for encoding in self._tokenizer.backend_tokenizer.encode_batch_fast(list(texts)):
-            ids = encoding.ids
-            kept.append(ids)
-            # What was cut off comes in further encodings, which only a text that fills its place can have.
-            more = encoding.overflowing if len(ids) >= self._max_length else ()
-            read.append(ids + [one for part in more for one in part.ids] if more else ids)
-            tokens.append(len(read[-1]) - self._special * (1 + len(more)))
+        room = self._max_length - self._special
+        for bare in remembered:
+            if bare is None:
+                encoding = next(encodings)
+                kept.append(encoding.ids)
+                read.append(all_ids(encoding) if len(encoding.ids) >= self._max_length else encoding.ids)
+                parts = 1 + (len(encoding.overflowing) if len(read[-1]) > self._max_length else 0)
+                tokens.append(len(read[-1]) - self._special * parts)
+            else:
+                kept.append([*self._before, *bare[:room], *self._after])
+                read.append(bare)
+                tokens.append(len(bare))
         return self._count(kept, read, tokens)
 
     def _encode_slow(self, texts: Sequence[str]) -> Encoded:
@@ -74,6 +87,13 @@ class HuggingFaceTokenizer:
             unknown=sum(unknown),
             empty=sum(count <= bad for count, bad in zip(tokens, unknown, strict=True)),
         )
+
+
+def _special_ids(backend: Any) -> tuple[list[int], list[int]]:
+    """The ids that stand before and after those of a text."""
+    (encoding,) = backend.encode_batch(["a"])
+    own = [at for at, special in enumerate(encoding.special_tokens_mask) if not special]
+    return encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
 
 
 def _pipeline(tokenizer: Any) -> str | None:

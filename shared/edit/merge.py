@@ -173,6 +173,8 @@ def _why_not_merged(stores: Sequence[Store], name: str) -> str | None:
             return f"in {store.path} {why}"
     facts = [store.manifest_set(name).info for store in stores]
     same = all(
-        (f.config, f.tokenizer, f.stream) == (facts[0].config, facts[0].tokenizer, facts[0].stream) for f in facts
+        (f.config, f.tokenizer, f.stream, f.embeddings)
+        == (facts[0].config, facts[0].tokenizer, facts[0].stream, facts[0].embeddings)
+        for f in facts
     )
     return None if same else "the stores made it with other settings"

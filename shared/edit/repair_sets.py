@@ -8,8 +8,7 @@ from shared.edit.mend import mend_twins
 from shared.edit.sets import SetPart, why_not_editable, write_set
 from shared.errors import DamageFound
 from shared.manifest_set import ManifestSet
-from shared.manifest_writer import TWINS
-from shared.schema import SetEntry
+from shared.schema import TWINS, SetEntry
 from shared.shard_writer import FinishedFile
 from shared.store import Store, StoreWriter, set_entry
 

@@ -21,17 +21,18 @@ from shared.manifest_set import ManifestSet
 from shared.manifest_writer import (
     CAPTION_COLUMNS,
     FAILURE_COLUMNS,
-    TWINS,
     VIDEO_COLUMNS,
     WINDOW_COLUMNS,
     CsvParts,
+    embedding_file,
     finish_set,
 )
-from shared.schema import ManifestInfo
+from shared.schema import EmbeddingInfo, ManifestInfo
 from shared.shard_writer import FinishedFile
 from shared.store import Store
 
 _COPY_TOKENS = 1 << 20
+_COPY_EMBEDDINGS = 1 << 14
 # Of a run: its rows are looked at twice, and should be in the same part of a table both times.
 _MOST_VIDEOS = 4096
 
@@ -50,7 +51,7 @@ def why_not_editable(store: Store, name: str) -> str | None:
     stream = store.root.streams.get(entry.stream)
     if stream is None or stream.fingerprint != entry.stream_fingerprint:
         return "it was cut for another version of its stream"
-    known = {"manifest.json", *TWINS} | set(store.manifest_set(name).info.parts)
+    known = {"manifest.json", *store.manifest_set(name).info.data_files}
     extra = sorted(
         path for path in store.root.files if path.startswith(f"{entry.path}/") and path.rpartition("/")[2] not in known
     )
@@ -70,7 +71,7 @@ def write_set(parts: Sequence[SetPart], directory: Path, edited_by: str) -> tupl
     Its report says only how it came about: a report of the old set tells of videos, with examples of their captions.
     Raises DamageFound where a set's tables do not fit each other.
     """
-    output = _SetCopier(directory)
+    output = _SetCopier(directory, parts[0].manifest.info.embeddings)
     for part in parts:
         output.take(part)
     made, files = output.finish(parts[0].manifest.info, {"edited_by": edited_by})
@@ -83,12 +84,14 @@ class _SetCopier:
     A table holds the rows of a video together, in the order of videos.csv, which says how many there are.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, embeddings: EmbeddingInfo | None) -> None:
+        """embeddings: of every set that is taken from."""
         with disk_full_stops(directory):
             directory.mkdir(parents=True, exist_ok=True)
             self._tokens = NpyRowFile(directory / "tokens", (), np.dtype(np.int32))
             self._offsets = NpyRowFile(directory / "offsets", (), np.dtype(np.int64))
             self._offsets.append(np.zeros(1, np.int64))
+            self._embeddings = None if embeddings is None else embedding_file(directory, embeddings)
         self._directory = directory
         self._videos = CsvParts(directory, "videos", VIDEO_COLUMNS)
         self._failures = CsvParts(directory, "failures", FAILURE_COLUMNS)
@@ -117,6 +120,8 @@ class _SetCopier:
         with disk_full_stops(self._directory):
             self._tokens.finish()
             self._offsets.finish()
+            if self._embeddings is not None:
+                self._embeddings.finish()
         parts = {path.name: rows for table in (self._videos, self._failures) for path, rows in table.finish()}
         for raw in (self._captions, *self._windows.values()):
             parts |= raw.finish()
@@ -156,6 +161,10 @@ class _SetCopier:
             self._offsets.append(offsets[1:] - first + self.tokens)
             for start in range(first, last, _COPY_TOKENS):
                 self._tokens.append(manifest.token_range(start, min(last, start + _COPY_TOKENS)))
+            if self._embeddings is not None:
+                for start in range(run.first_caption, run.last_caption, _COPY_EMBEDDINGS):
+                    end = min(run.last_caption, start + _COPY_EMBEDDINGS)
+                    self._embeddings.append(manifest.embeddings[start:end])
         self.captions += run.last_caption - run.first_caption
         self.tokens += last - first
 

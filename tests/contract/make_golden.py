@@ -1,7 +1,8 @@
-"""Builds the golden store of the current format version: `python tests/contract/make_golden.py`.
+"""Builds the golden stores of the format's versions: `python tests/contract/make_golden.py`.
 
-Everything that the format can hold stands in it once: both containers, all three row types, regular and irregular
-spans, padded rows, failures, captions that are no UTF-8, a set in two splits with texts that need quoting.
+Everything that the format can hold stands in them once: both containers, all three row types, regular and irregular
+spans, padded rows, failures, captions that are no UTF-8, a set in two splits with texts that need quoting; from
+version 2 on caption embeddings.
 A golden store that exists is never replaced by other bytes: raise `shared.schema.VERSION` first.
 """
 
@@ -12,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,12 +21,12 @@ from shared import manifest_writer, schema
 from shared.captions import KeptCaptions, KeptTrack, write_caption_shard
 from shared.errors import Failure
 from shared.manifest_writer import ManifestSetWriter
-from shared.schema import VERSION, FailureRecord, Source, StreamEntry
+from shared.schema import VERSION, VERSIONS, EmbeddingInfo, FailureRecord, Source, StreamEntry
 from shared.shard_writer import ShardWriter
 from shared.store import StoreWriter, open_writer
 
 HERE = Path(__file__).resolve().parent
-GOLDEN = HERE / f"golden_store_v{VERSION}"
+GOLDEN = {version: HERE / f"golden_store_v{version}" for version in VERSIONS}
 SCHEMA = HERE / f"schema_v{VERSION}.json"
 SOURCE = Source(bytes=1234, xxh3="0123456789abcdef0123456789abcdef")
 STREAMS: dict[str, dict[str, Any]] = {
@@ -39,8 +40,11 @@ TRACKS = (
 )
 
 
-def make_golden(path: Path) -> None:
-    """Write the golden store to `path`, which must not exist."""
+EMBEDDINGS = EmbeddingInfo(dtype="float16", dim=2, identity={"encoder": "test"})
+
+
+def make_golden(path: Path, version: int = VERSION) -> None:
+    """Write the golden store of a version to `path`, which must not exist."""
     with open_writer(path) as writer:
         for name, facts in STREAMS.items():
             entry = StreamEntry(fingerprint=f"{len(name):032x}", identity={"model": name, "fps": 1.0}, **facts)
@@ -54,7 +58,9 @@ def make_golden(path: Path) -> None:
         ]
         captions = write_caption_shard(writer.scratch, 0, videos)
         writer.commit(captions.files, captions=(captions.ref,))
-        _add_set(writer)
+        _add_set(writer, None)
+        if version > 1:
+            _add_set(writer, EMBEDDINGS)
 
 
 def _add_stream(writer: StoreWriter, name: str, entry: StreamEntry) -> None:
@@ -83,21 +89,24 @@ def _add_stream(writer: StoreWriter, name: str, entry: StreamEntry) -> None:
         writer.commit(finished.files, streams=writer.root.streams | {name: entry})
 
 
-def _add_set(writer: StoreWriter) -> None:
-    manifest = ManifestSetWriter(writer.scratch / "set")
+def _add_set(writer: StoreWriter, embeddings: EmbeddingInfo | None) -> None:
+    manifest = ManifestSetWriter(writer.scratch / "set", embeddings)
+    vectors = np.arange(1, 9, dtype=np.float16).reshape(4, 2) / 8 if embeddings else None
     ids = [np.array([101, 7, 102], np.int32), np.array([], np.int32), np.array([101, 9, 9, 102], np.int32)]
     manifest.add_captions(
-        "cat", [0.0, 1 / 3, 1.5], [1 / 3, 1.5, 2.5], ['a cat, "jumping"', "", "lone\rreturn\nand é"], ids
-    )
+        "cat", [0.0, 1 / 3, 1.5], [1 / 3, 1.5, 2.5], ['a cat, "jumping"', "", "lone\rreturn\nand é"], ids,
+        None if vectors is None else vectors[:3],
+    )  # fmt: skip
     manifest.add_window("train", "cat", 0.0, 2.5, 0, 3, [1, 0, 2])
     manifest.add_window("train", "cat", 1.0, 2.5, 1, 2, [2])
     manifest.add_video("cat", "train", 2.5, 3)
-    manifest.add_captions("küche", [0.0], [3.5], ["NA"], [np.array([5], np.int32)])
+    last = None if vectors is None else vectors[3:]
+    manifest.add_captions("küche", [0.0], [3.5], ["NA"], [np.array([5], np.int32)], last)
     manifest.add_window("test", "küche", 0.0, 3.5, 0, 4, [3])
     manifest.add_video("küche", "test", 3.5, 4)
     manifest.add_failure("broken", "decode", "corrupt", "ends in the middle")
     info, files = manifest.finish(
-        name="words",
+        name="vectors" if embeddings else "words",
         stream="plain",
         stream_fingerprint=writer.root.streams["plain"].fingerprint,
         config={"candidates": 3},
@@ -118,7 +127,7 @@ def describe_schema() -> dict[str, Any]:
         if isinstance(record, type) and issubclass(record, schema.Record) and record is not schema.Record
     }
     tables = {name: list(value) for name, value in vars(manifest_writer).items() if name.endswith("_COLUMNS")}
-    literals = {name: str(getattr(schema, name)) for name in ("FORMAT", "VERSION", "Kind", "Container", "DType")}
+    literals = {name: str(getattr(schema, name)) for name in ("FORMAT", "VERSIONS", "Kind", "Container", "DType")}
     patterns = {name: str(getattr(schema, name).__metadata__[0].pattern) for name in ("Name", "SplitName", "Hex")}
     return {"records": records, "tables": tables, "literals": literals, "patterns": patterns}
 
@@ -128,16 +137,23 @@ def files_below(path: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "store"
-        make_golden(made)
-        described = json.dumps(describe_schema(), indent=1, sort_keys=True) + "\n"
-        if GOLDEN.exists() and (files_below(made), described) != (files_below(GOLDEN), SCHEMA.read_text()):
-            sys.exit(f"{GOLDEN.name} exists and the writer makes other bytes: raise VERSION in shared/schema.py first")
-        if not GOLDEN.exists():
-            shutil.copytree(made, GOLDEN)
-            SCHEMA.write_text(described)
-    print(f"{GOLDEN}: {sum(map(len, files_below(GOLDEN).values()))} bytes")
+    described = json.dumps(describe_schema(), indent=1, sort_keys=True) + "\n"
+    for version, golden in GOLDEN.items():
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / "store"
+            make_golden(made, version)
+            if golden.exists() and files_below(made) != files_below(golden):
+                _refuse(golden)
+            if not golden.exists():
+                shutil.copytree(made, golden)
+        print(f"{golden}: {sum(map(len, files_below(golden).values()))} bytes")
+    if SCHEMA.exists() and SCHEMA.read_text() != described:
+        _refuse(SCHEMA)
+    SCHEMA.write_text(described)
+
+
+def _refuse(path: Path) -> NoReturn:
+    sys.exit(f"{path.name} exists and the writer makes other bytes: raise VERSION in shared/schema.py first")
 
 
 if __name__ == "__main__":

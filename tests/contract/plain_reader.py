@@ -24,7 +24,8 @@ def read_root(store: Path) -> dict[str, Any]:
     (digest_line,) = [line for line in lines if line.startswith(b' "digest": ')]
     root = json.loads(data)
     assert xxhash.xxh3_128_hexdigest(data.replace(digest_line, b"", 1)) == root["digest"]
-    assert (root["format"], root["version"]) == ("clipmill-store", 1)
+    assert root["format"] == "clipmill-store"
+    assert root["version"] == (2 if any(name.endswith("/embeddings.npy") for name in root["files"]) else 1)
     for name, entry in root["files"].items():
         content = (store / name).read_bytes()
         assert (len(content), xxhash.xxh3_128_hexdigest(content)) == (entry["bytes"], entry["xxh3"]), name
@@ -102,7 +103,15 @@ def read_set(folder: Path) -> dict[str, Any]:
     for number, caption in enumerate(tables["captions"]):
         ids = tokens[offsets[number] : offsets[number + 1]]
         assert caption["token_ids"] == " ".join(map(str, ids))
-    return {"tables": tables, "tokens": tokens.tolist(), "offsets": offsets.tolist(), "splits": info["splits"]}
+    found = {"tables": tables, "tokens": tokens.tolist(), "offsets": offsets.tolist(), "splits": info["splits"]}
+    if "embeddings" in info:
+        vectors = np.load(folder / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+        assert (vectors.dtype, vectors.shape) == (
+            info["embeddings"]["dtype"],
+            (info["captions"], info["embeddings"]["dim"]),
+        )
+        found["embeddings"] = vectors.tolist()
+    return found
 
 
 def read_store(store: Path) -> dict[str, Any]:

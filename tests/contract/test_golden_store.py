@@ -13,21 +13,23 @@ import numpy as np
 import pytest
 
 from shared.captions import read_captions
-from shared.schema import VERSION
+from shared.schema import VERSION, VERSIONS
 from shared.store import open_store
 from shared.verify import verify_store
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / f"golden_store_v{VERSION}"
+OLD = HERE / "golden_store_v1"
 MAKER = runpy.run_path(str(HERE / "make_golden.py"))
 BUMP = "raise VERSION in shared/schema.py, describe the change in FORMAT.md and run tests/contract/make_golden.py"
 
 
-def test_the_writer_makes_the_golden_bytes(tmp_path):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_writer_makes_the_golden_bytes(tmp_path, version):
     if "ng" in zlib.ZLIB_RUNTIME_VERSION:
         pytest.skip("this Python compresses with zlib-ng, which packs captions into other, equally valid bytes")
-    MAKER["make_golden"](tmp_path / "store")
-    made, golden = MAKER["files_below"](tmp_path / "store"), MAKER["files_below"](GOLDEN)
+    MAKER["make_golden"](tmp_path / "store", version)
+    made, golden = MAKER["files_below"](tmp_path / "store"), MAKER["files_below"](HERE / f"golden_store_v{version}")
     assert sorted(made) == sorted(golden), f"the writer makes other files: {BUMP}"
     changed = [name for name in golden if made[name] != golden[name]]
     assert not changed, f"the writer makes other bytes: {BUMP}"
@@ -62,15 +64,44 @@ def test_a_golden_store_is_not_replaced_by_other_bytes(tmp_path, monkeypatch):
     old = tmp_path / "golden"
     shutil.copytree(GOLDEN, old)
     next(old.glob("captions/*.json")).write_text("{}")
-    for name, value in (("GOLDEN", old), ("SCHEMA", HERE / f"schema_v{VERSION}.json")):
+    for name, value in (("GOLDEN", {VERSION: old}), ("SCHEMA", HERE / f"schema_v{VERSION}.json")):
         monkeypatch.setitem(MAKER["main"].__globals__, name, value)
     with pytest.raises(SystemExit, match="raise VERSION"):
         MAKER["main"]()
     assert next(old.glob("captions/*.json")).read_text() == "{}"
 
 
-def test_it_is_whole():
-    assert verify_store(GOLDEN) == []
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_is_whole(version):
+    golden = HERE / f"golden_store_v{version}"
+    assert json.loads((golden / "store.json").read_bytes())["version"] == version
+    assert verify_store(golden) == []
+
+
+def test_a_store_is_written_in_the_lowest_version_that_has_what_it_holds(tmp_path):
+    """A set with embeddings raises it, and without them it is the store that it was, to the bit."""
+    import shutil
+
+    from shared.store import open_writer
+
+    store = tmp_path / "store"
+    shutil.copytree(GOLDEN, store)
+    with open_writer(store) as writer:
+        writer.commit([], sets={name: entry for name, entry in writer.root.sets.items() if name != "vectors"})
+    assert (store / "store.json").read_bytes() == (OLD / "store.json").read_bytes()
+
+
+def test_a_version_that_is_too_low_or_unknown_is_told_from_one_that_is_read(tmp_path):
+    from shared.errors import DamageFound, StoreError
+    from shared.fingerprint import sealed_json
+    from shared.store import parse_root
+
+    content = json.loads((GOLDEN / "store.json").read_bytes())
+    del content["digest"]
+    with pytest.raises(DamageFound, match="not a root of version 1"):
+        parse_root(sealed_json({**content, "version": 1}), tmp_path)
+    with pytest.raises(StoreError, match=r"version 3.*reads 'clipmill-store' version 1 or 2: use the matching release"):
+        parse_root(sealed_json({**content, "version": 3}), tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +144,14 @@ def test_others_read_the_same_captions(plain):
     kept = [(v.video_id, v.split, [(t.name, t.data) for t in v.tracks]) for v in read_captions(open_store(GOLDEN))]
     assert found == kept
     assert [(track.name, track.data) for track in MAKER["TRACKS"]] == kept[0][2]
+
+
+def test_others_read_the_same_embeddings(plain):
+    made = open_store(GOLDEN).manifest_set("vectors")
+    assert made.embeddings.dtype == np.float16
+    assert made.embeddings.tolist() == plain["sets"]["vectors"]["embeddings"]
+    assert made.embeddings.tolist() == [[0.125, 0.25], [0.375, 0.5], [0.625, 0.75], [0.875, 1.0]]
+    assert "embeddings" not in plain["sets"]["words"]
 
 
 def test_others_read_the_same_set(plain):

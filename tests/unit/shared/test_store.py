@@ -130,13 +130,13 @@ def test_a_root_that_is_a_folder_is_refused(tmp_path):
         open_store(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"version": "1"}, {"format": "other"}])
+@pytest.mark.parametrize("change", [{"version": 3}, {"version": 0}, {"version": "1"}, {"format": "other"}])
 def test_an_unknown_version_is_refused_and_not_called_damage(tmp_path, samples, change):
     path = samples.store(tmp_path / "s")
     root = open_store(path).root.model_dump(mode="json")
     (path / "store.json").write_bytes(sealed_json(root | change | {"captions_of_tomorrow": []}))
     for use in (open_store, verify_store):
-        with pytest.raises(StoreError, match=r"this clipmill reads 'clipmill-store' version 1: use the matching"):
+        with pytest.raises(StoreError, match=r"this clipmill reads 'clipmill-store' version 1 or 2: use the matching"):
             use(path)
     with pytest.raises(StoreError, match="version"), open_writer(path):
         pytest.fail("a newer store was opened for writing")

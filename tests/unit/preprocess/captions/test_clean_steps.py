@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from preprocess.captions import markup
+from preprocess.captions import markup, timing
 from preprocess.captions.clean import STEPS, CleanConfig, clean
-from preprocess.captions.spans import Each, Span, is_plain
+from preprocess.captions.spans import Each, Span, is_ordered, is_plain
 from preprocess.captions.types import Cue
 
 
@@ -123,19 +123,40 @@ def test_counts_and_examples() -> None:
     assert result.examples["empty"] == (("9.000 --> 10.000 ", ""),)
 
 
-@pytest.mark.parametrize("text", ["open the oven", "Add 2 eggs, don't stir. Why? Now!", "a"])
+PLAIN = [
+    "open the oven",
+    "Add 2 eggs, don't stir. Why? Now!",
+    "a",
+    '7 "eggs" & 50% <b - {x} /y\\ ]) #1 @home; a=b_~`|^$+',
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
 def test_every_step_that_is_spared_plain_text_would_leave_it(text: str) -> None:
-    assert is_plain(text)
-    spared = [step for step in STEPS.values() if isinstance(step, Each) and step.plain]
+    span = Span(0.0, 1.0, text)
+    assert is_plain(span)
+    spared = [step for step in STEPS.values() if isinstance(step, Each) and step.spares is is_plain]
     assert len(spared) == 6
-    assert [step.change(Span(0.0, 1.0, text)) for step in spared] == [Span(0.0, 1.0, text)] * 6
+    assert [step.change(span) for step in spared] == [span] * 6
 
 
 @pytest.mark.parametrize(
-    "text", ["", " a", "a ", "a  b", "-a", "a:", ">a", "[a]", "é", "a\nb", "a*b*", "1 a", "a\u200b"]
+    "text",
+    ["", " a", "a ", "a  b", "-a", "a:", "a>", ">a", "[a]", "(a", "é", "a\nb", "a\tb", "a*b*", "a\u200b", "a\x7f"],
 )
 def test_what_a_step_may_change_is_not_plain(text: str) -> None:
-    assert not is_plain(text)
+    assert not is_plain(Span(0.0, 1.0, text))
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1.0, 1.0), (2.0, 1.0), (1.0, 1.0), (0.0, math.inf), (math.nan, 1.0)])
+def test_what_a_step_may_change_is_not_in_order(start: float, end: float) -> None:
+    assert is_ordered(Span(0.0, 1.0, ""))
+    assert not is_ordered(Span(start, end, ""))
+
+
+def short_way(span: Span) -> Span | None:
+    parts = markup._cut_at_stamps(span)
+    return None if parts is None else markup._with_stamps(span, parts, iter(markup._seconds(parts[1::2])))
 
 
 @pytest.mark.parametrize(
@@ -146,13 +167,36 @@ def test_what_a_step_may_change_is_not_plain(text: str) -> None:
         "<00:00:01.500><c>open</c>\n<c> </c>",
         "a <c>b</c>",
         "back<00:00:02.000><c> and</c><00:00:01.000><c> forth</c>",
+        "a<00:00:00.100><c> before</c><00:00:01.000><c> it</c>",
+        "a<00:00:01.000><c> and</c><00:00:09.000><c> after</c>",
     ],
 )
 def test_the_short_way_for_word_times_is_the_long_one(text: str) -> None:
     span = Span(0.5, 4.0, text)
-    assert markup._only_stamps(span) == markup._strip(span)
+    assert short_way(span) == markup._strip(span)
+
+
+def test_a_track_of_both_ways_keeps_each_time_with_its_word() -> None:
+    spans = [
+        Span(0.0, 4.0, "a<00:00:01.000><c> b</c>"),
+        Span(4.0, 8.0, "c<00:00:05.000><i> d</i>"),
+        Span(8.0, 12.0, "e"),
+        Span(36_000.0, 36_010.0, "f<10:00:01.234><c> g</c><10:00:02.345><c> h</c>"),
+    ]
+    assert [span.marks if span else None for span in markup.strip_tags(spans, None)] == [
+        ((0, 0.0), (1, 1.0)),
+        ((0, 4.0), (1, 5.0)),
+        ((0, 8.0),),
+        ((0, 36_000.0), (1, 36_001.234), (3, 36_002.345)),
+    ]
 
 
 @pytest.mark.parametrize("text", ["a<00:00:01.000> b", "a <c><i>b</i></c>", "a <c>\\h b</c>", "<c>x<00:99:01.000></c>"])
 def test_the_short_way_is_for_usual_word_times_alone(text: str) -> None:
-    assert markup._only_stamps(Span(0.0, 4.0, text)) is None
+    assert short_way(Span(0.0, 4.0, text)) is None
+
+
+def test_the_same_text_at_another_start_may_be_a_duplicate() -> None:
+    spans = [Span(0.0, 2.0, "a b"), Span(0.5, 2.5, "a b"), Span(2.5, 3.0, "a b"), Span(3.0, 4.0, "c")]
+    assert timing.drop_duplicates(spans, None) == [Span(0.0, 2.5, "a b"), None, *spans[2:]]
+    assert timing.drop_duplicates(spans[1:2] + spans[3:], None) == spans[1:2] + spans[3:]

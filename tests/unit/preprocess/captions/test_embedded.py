@@ -76,7 +76,9 @@ def test_ass_keeps_the_commas_of_its_text(made: Callable[..., Path]) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("language", "title"), [("de", None), ("deu", None), ("de-AT", None), (None, "hörgesch")])
+@pytest.mark.parametrize(
+    ("language", "title"), [("de", None), ("deu", None), ("ger", None), ("de-AT", None), (None, "hörgesch")]
+)
 def test_a_stream_is_chosen(made: Callable[..., Path], language: str | None, title: str | None) -> None:
     found = embedded_track(made("choice.mkv", "subrip"), language, title, "")
     assert cues(found)[0][2] == "Ofen auf"

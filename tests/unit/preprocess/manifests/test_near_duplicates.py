@@ -11,7 +11,7 @@ import pytest
 from preprocess import near_duplicates
 from preprocess.captions.split import SplitConfig
 from preprocess.manifests import BuiltSet, SetConfig, build_set
-from preprocess.near_duplicates import caption_hash
+from preprocess.near_duplicates import caption_hash, one_word_hashes
 from shared.captions import KeptCaptions, KeptTrack, write_caption_shard
 from shared.manifest_set import ManifestSet
 from shared.schema import Source, StreamEntry
@@ -124,6 +124,43 @@ def test_the_thresholds_count(store: Path) -> None:
     report = built.info.report["near_duplicates"]
     assert report["videos"]["counts"] == {}
     assert report["captions"]["counts"]["train, val"] == 2
+
+
+def test_captions_that_differ_by_a_word_are_found_on_request(store: Path) -> None:
+    same, _ = build(store, near_duplicates="report", one_word_from=6)
+    assert same.info.report["near_duplicates"]["captions"]["counts"] == CAPTION_COUNTS
+    built, made = build(store, near_duplicates="drop", one_word_from=5)
+    found = built.info.report["near_duplicates"]["captions"]
+    assert found["counts"] == CAPTION_COUNTS | {"train, test": 3}
+    assert found["examples"][-1] == ["t3", "bake until it was brown", "test"]
+    assert "bake until it was brown" not in made.caption_texts
+
+
+@pytest.mark.parametrize(
+    ("other", "near"),
+    [
+        ("now we open the hot oven", True),
+        ("the oven, now we OPEN hot", True),
+        ("now we open the oven", True),
+        ("now we open the very hot oven", True),
+        ("now we close the hot oven", True),
+        ("now we close the cold oven", False),
+        ("now we open the oven very slowly", False),
+        ("now now we open the hot oven", True),
+        ("we open hot oven", False),
+    ],
+)
+def test_what_differs_by_a_word(other: str, near: bool) -> None:
+    config = SplitConfig(one_word_from=5)
+    one, two = (set(one_word_hashes(text, config)) for text in ("now we open the hot oven", other))
+    assert bool(one & two) is near
+
+
+def test_short_captions_do_not_differ_by_a_word() -> None:
+    assert one_word_hashes("open the oven", SplitConfig(one_word_from=2)) == []
+    assert one_word_hashes("open the oven now", SplitConfig(one_word_from=5)) == []
+    assert one_word_hashes("open the oven now", SplitConfig()) == []
+    assert len(one_word_hashes("open the oven now", SplitConfig(one_word_from=2))) == 5
 
 
 def test_another_training_split(store: Path) -> None:

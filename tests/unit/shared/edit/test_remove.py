@@ -171,10 +171,10 @@ def test_ids_come_from_arguments_or_a_file(tmp_path):
 
 
 def test_a_set_with_a_file_that_nobody_here_knows_is_dropped_by_name(editing, store):
-    """Such as embeddings of captions: they would tell of the removed video, and no longer fit."""
+    """It might tell of the removed video, and no longer fit."""
     with open_writer(store) as writer:
         (folder,) = (store / "manifests").iterdir()
-        path = f"manifests/{folder.name}/embeddings.npy"
+        path = f"manifests/{folder.name}/vectors.npy"
         (store / path).write_bytes(b"x")
         files = writer.root.files | {path: FileEntry(bytes=1, xxh3=hash_bytes(b"x"))}
         root = writer.root.model_copy(update={"files": dict(sorted(files.items()))})
