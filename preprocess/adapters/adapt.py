@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from preprocess.adapters import ADAPTERS
+from preprocess.adapters.given import check_captions, check_index, check_media
 from preprocess.adapters.items import LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video, encodable
 from preprocess.adapters.media import MediaIndex
 from preprocess.adapters.output import AdaptOutput
@@ -62,7 +63,12 @@ def adapt(
             f"adapt {dataset} names no index; expected {adapter.about}. Example: adapt {adapter.example}"
         )
     index = [Path(path) for path in index]
+    for path in index:
+        check_index(path, adapter.about, adapter.takes)
     media = media or (index[0] if index[0].is_dir() else index[0].parent)
+    check_media(media)
+    if captions is not None:
+        check_captions(captions)
     manifest = manifest or media / "videos.csv"
     _check_output(manifest, [*index, *([captions] if captions else [])])
     request = Request(tuple(index), MediaIndex(media, adapter.kinds), captions, fold)
@@ -91,10 +97,10 @@ def _adapter(dataset: str, captions: Path | None, fold: int | None) -> Adapter:
 
 
 def _check_output(manifest: Path, inputs: Sequence[Path]) -> None:
-    if manifest.suffix != ".csv" or manifest.is_dir():
+    if manifest.suffix != ".csv" or os.path.isdir(manifest):  # noqa: PTH112  (is_dir raises where it may not look)
         raise RequestError(f"manifest {manifest} is not a file name that ends in .csv; give --out one that does")
     for path in inputs:
-        if path.exists() and manifest.exists() and path.samefile(manifest):
+        if os.path.exists(manifest) and path.samefile(manifest):  # noqa: PTH110  (exists raises where it may not look)
             raise RequestError(f"manifest {manifest} would replace the index of the data set; give --out another name")
 
 

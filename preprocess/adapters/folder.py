@@ -25,7 +25,7 @@ _LANGUAGE = re.compile(r"(.+)\.([A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,10})*)")
 
 def read(request: Request) -> Iterator[Item]:
     root = request.media.root
-    if len(request.index) != 1 or not request.index[0].is_dir() or not request.index[0].samefile(root):
+    if len(request.index) != 1 or not request.index[0].samefile(root):
         raise RequestError("adapt folder takes one folder, and no --media: media and captions lie in it together")
     media = sorted(request.media.paths(), key=lambda path: (split_name(path)[0], ANY_KINDS.index(split_name(path)[1])))
     captions = _caption_files(root, {split_name(path)[0] for path in media})

@@ -92,7 +92,7 @@ class Request:
 class Adapter:
     """about: the form it reads, in one line. example: what to type after `adapt`. columns: kept beside those of every
     manifest. kinds: extensions of its media. options: of `captions` and `fold`, those that it takes. advice: on the
-    config for its captions.
+    config for its captions. takes: what an index may be, of `file` and `folder`.
     """
 
     read: Callable[[Request], Iterator[Item]]
@@ -102,6 +102,7 @@ class Adapter:
     kinds: tuple[str, ...]
     options: frozenset[str] = frozenset()
     advice: str = ""
+    takes: frozenset[str] = frozenset({"file"})
 
 
 class Groups:

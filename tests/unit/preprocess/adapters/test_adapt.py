@@ -92,8 +92,8 @@ def test_long_and_odd_ids_name_caption_files(tmp_path: Path) -> None:
         ({"captions": Path("x")}, "takes no --captions; leave it out. It is for howto100m"),
         ({"fold": 1}, "takes no --fold; leave it out. It is for hmdb51, ucf101"),
         ({"manifest": Path("x.txt")}, "does not end|ends in .csv"),
-        ({"media": Path("none")}, "folder none cannot be read"),
-        ({"index": [Path("none.csv")]}, "none.csv cannot be read"),
+        ({"media": Path("none")}, "folder of media none does not exist"),
+        ({"index": [Path("none.csv")]}, "index none.csv does not exist"),
     ],
 )
 def test_wrong_requests(
