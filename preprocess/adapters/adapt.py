@@ -10,13 +10,15 @@ from pathlib import Path
 
 from preprocess.adapters import ADAPTERS
 from preprocess.adapters.given import check_captions, check_index, check_media
-from preprocess.adapters.items import LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video, encodable
+from preprocess.adapters.items import ENTRIES, LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video, encodable
 from preprocess.adapters.media import MediaIndex
 from preprocess.adapters.output import AdaptOutput
 from preprocess.captions.split import is_split_name
 from preprocess.inputs import is_video_id
 from shared.atomic import disk_full_stops
 from shared.errors import InputFileError, RequestError
+
+_CAPTION_KINDS = ("csv",)
 
 
 @dataclass
@@ -71,7 +73,8 @@ def adapt(
         check_captions(captions)
     manifest = manifest or media / "videos.csv"
     _check_output(manifest, [*index, *([captions] if captions else [])])
-    request = Request(tuple(index), MediaIndex(media, adapter.kinds), captions, fold)
+    caption_files = MediaIndex(captions, _CAPTION_KINDS) if captions is not None and captions.is_dir() else None
+    request = Request(tuple(index), MediaIndex(media, adapter.kinds), captions, fold, caption_files)
     with disk_full_stops(manifest), AdaptOutput(manifest, adapter.columns) as output:
         run = _Run(request, output)
         for item in adapter.read(request):
@@ -79,7 +82,9 @@ def adapt(
         if run.result.rows == 0:
             named = ", ".join(map(str, index))
             raise InputFileError(f"{named} holds no rows: expected {adapter.about} with something in it")
+        run.take_unread()
         output.finish()
+    run.result.root = run.root
     run.result.several = request.media.several
     run.result.advice = adapter.advice if run.result.with_captions else ""
     return run.result
@@ -110,14 +115,24 @@ class _Run:
     def __init__(self, request: Request, output: AdaptOutput) -> None:
         self.result = AdaptResult(output.manifest, output.missing)
         self._media, self._output = request.media, output
+        self._caption_files = request.caption_files or request.media
         self._first: dict[str, Row] = {}
         self._narrated: dict[str, str] = {}
-        folder = output.manifest.parent.resolve()
-        media = request.media.root.resolve()
-        captions = request.captions.resolve() if request.captions and request.captions.is_dir() else media
-        self._media_prefix, self._caption_prefix = _prefix(media, folder), _prefix(captions, folder)
-        root = Path(os.path.commonpath([media, captions, folder]))
-        self.result.root = None if root == folder else root
+        self._folder = output.manifest.parent.resolve()
+        media, captions = self._media.root.resolve(), self._caption_files.root.resolve()
+        self._media_prefix, self._caption_prefix = _prefix(media, self._folder), _prefix(captions, self._folder)
+        self._holds_all = os.path.commonpath([media, captions, self._folder])
+
+    @property
+    def root(self) -> Path | None:
+        """What holds the manifest and all that it names, links followed; None where the manifest's folder does."""
+        return None if Path(self._holds_all) == self._folder else Path(self._holds_all)
+
+    def take_unread(self) -> None:
+        """Account for what lies among media and captions and cannot be looked at."""
+        indexes = dict.fromkeys((self._media, self._caption_files))
+        for entry in (entry for index in indexes for entry in index.unread):
+            self._leave_out(Fault(Row(entry.path, "entry", ENTRIES), "", "unreadable", entry.message))
 
     def take(self, item: Item) -> None:
         if isinstance(item, Fault):
@@ -150,11 +165,18 @@ class _Run:
             return
         self._first[video.video_id] = video.rows[0]
         captions, own = self._captions(video)
+        self._widen(self._media.real(path))
+        if captions and not own:
+            self._widen(self._caption_files.real(video.caption_path))
         self._output.add_video(video.video_id, self._media_prefix + path, video.split, video.attributes, captions, own)
         self.result.rows += len(video.rows)
         self.result.videos += 1
         self.result.with_captions += bool(captions)
         self.result.splits[video.split] += 1
+
+    def _widen(self, path: str) -> None:
+        if not path.startswith(self._holds_all + "/"):
+            self._holds_all = os.path.commonpath([self._holds_all, os.path.dirname(path)])  # noqa: PTH120
 
     def _captions(self, video: Video) -> tuple[str, bool]:
         if video.captions:

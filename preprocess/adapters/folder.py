@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from preprocess.adapters.items import LONGEST, WHOLE, Fault, Item, Request, Row, Video, timed_text
-from preprocess.adapters.media import ANY_KINDS, split_name, walk
+from preprocess.adapters.media import ANY_KINDS, Walk, split_name
 from preprocess.adapters.tables import SPLITS
 from preprocess.captions.csv_track import has_header
 from preprocess.captions.read import decode_text
@@ -47,7 +47,7 @@ def _caption_files(root: Path, media: set[str]) -> dict[str, list[str]]:
     tables without the columns of captions: a manifest may be called as a video is.
     """
     found: dict[str, list[tuple[int, int, str]]] = {}
-    for path in walk(root):
+    for path in Walk(root):
         stem, kind = split_name(path)
         if kind not in _CAPTIONS:
             continue

@@ -1,4 +1,4 @@
-"""The paths that people give to `adapt`: each must be there, and what it should be, before anything is walked or read."""
+"""The paths that people give to `adapt`: each must be there, and what it should be, before anything is read."""
 
 from __future__ import annotations
 

@@ -14,16 +14,23 @@ WHOLE = 86_400.0
 # CSV readers refuse fields from 128 KiB on.
 LONGEST = 100_000
 
+# What `Row.kind` says of files and folders that cannot be looked at.
+ENTRIES = "entries of the folders that cannot be read"
+
 # Longer than any recording; beyond it, a time is a mistake and would make a number of hundreds of digits.
 _MOST_SECONDS = 1e7
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where one row of the index as published stands: the file's name, and the place in it for people."""
+    """Where one row of the index as published stands: the file's name, and the place in it for people.
+
+    kind: what it is counted as, in the plural.
+    """
 
     file: str
     place: str
+    kind: str = "rows of the index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +87,16 @@ Item = Video | Narration | Fault
 
 @dataclass(frozen=True)
 class Request:
-    """index: files (or folders) of the data set as published. captions, fold: None unless the user gave them."""
+    """index: files (or folders) of the data set as published. captions, fold: None unless the user gave them.
+
+    caption_files: what lies below `captions`, where that is a folder.
+    """
 
     index: tuple[Path, ...]
     media: MediaIndex
     captions: Path | None
     fold: int | None
+    caption_files: MediaIndex | None = None
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,59 @@ def test_odd_names_are_listed_and_stop_nothing(adapt_folder: Any, tmp_path: Path
     os.mkfifo(folder / "pipe.mp4")
     (folder / "loop").symlink_to(folder)
     (folder / "dangling.mp4").symlink_to(folder / "nowhere")
-    done = adapt_folder({}, rows=5)
+    os.mkfifo(folder / "control")
+    done = adapt_folder({}, rows=5 + 3)
     assert sorted(done.videos) == [".hidden", 'a,"b"', "ok"]
-    assert {row["video_id"] for row in done.missing} == {" led", "new\nline"}
+    assert {row["video_id"] for row in done.missing} == {" led", "new\nline", ""}
+    assert done.reasons()["unreadable"] == ["caf\\udce9.mp4 entry", "dangling.mp4 entry", "pipe.mp4 entry"]
+
+
+def test_entries_that_cannot_be_looked_at_are_listed(
+    adapt_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "clips"
+    (folder / "locked").mkdir(parents=True)
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "long").symlink_to("n" * 300)
+    (folder / "not mounted").symlink_to(tmp_path / "nowhere")
+    scandir = os.scandir
+
+    def locked(path: Any) -> Any:
+        if path == folder / "locked":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    done = adapt_folder({"a.mp4": "", "z/b.mp4": ""}, rows=2 + 4)
+    assert sorted(done.videos) == ["a", "z/b"]
+    assert {row["file"]: row["message"] for row in done.missing} == {
+        "long": "cannot be looked at: File name too long",
+        "loop": "cannot be looked at: Too many levels of symbolic links",
+        "not mounted": "cannot be looked at: No such file or directory",
+        "locked/": "the folder cannot be read: Permission denied",
+    }
+
+
+def test_media_behind_links_need_a_root_that_holds_them(adapt_folder: Any, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    for name in ("deep/a.mp4", "b.mp4", "captions/c.vtt", "never/used.vtt"):
+        (disk / name).parent.mkdir(parents=True, exist_ok=True)
+        (disk / name).write_text(VTT)
+    folder = tmp_path / "clips"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "inside" / "link").symlink_to(folder)
+    assert adapt_folder({"c.mp4": ""}, rows=1).result.root is None
+    (folder / "c.vtt").symlink_to(disk / "captions" / "c.vtt")
+    # What is read with this root (see `check`) fails for no video.
+    assert adapt_folder({}, rows=2).result.root == tmp_path
+    (folder / "c.vtt").unlink()
+    (folder / "b.mp4").symlink_to(disk / "b.mp4")
+    assert adapt_folder({}, rows=2).result.root == tmp_path
+    (folder / "b.mp4").unlink()
+    (folder / "more").symlink_to(disk / "deep")
+    done = adapt_folder({}, rows=2)
+    assert sorted(done.videos) == ["c", "more/a"]
+    assert done.result.root == tmp_path
 
 
 def test_it_takes_one_folder(tmp_path: Path) -> None:
