@@ -23,22 +23,28 @@ _CAPTION_KINDS = ("csv",)
 
 @dataclass
 class AdaptResult:
-    """manifest, missing: the files written. rows: published rows in all; left_out: of these, not in the manifest, by
-    reason. splits: videos by split, empty name for none. several: names with several files, of which one was taken.
-    advice: what to say in the config for captions of this kind, or nothing.
+    """manifest, missing: the files written. kinds: published rows (or files) in all, by what they are counted as, and
+    kinds_left: of these, not in the manifest; left_out: these by reason. splits: videos by split, empty name for none.
+    several: names with several files, of which one was taken. advice: what to say in the config for captions of this
+    kind, or nothing.
     root: the folder that `root` must name in the config, where media lie outside of the manifest's folder.
     """
 
     manifest: Path
     missing: Path
-    rows: int = 0
     videos: int = 0
     with_captions: int = 0
     several: int = 0
     splits: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    kinds_left: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     root: Path | None = None
     advice: str = ""
+
+    @property
+    def rows(self) -> int:
+        return self.kinds.total()
 
 
 def adapt(
@@ -149,7 +155,7 @@ class _Run:
         if reason:
             self._leave_out(Fault(item.row, item.video_id, reason, message))
             return
-        self.result.rows += 1
+        self.result.kinds[item.row.kind] += 1
         self._narrated[item.video_id] = self._output.add_captions(item.video_id, item.captions)
 
     def _take_video(self, video: Video) -> None:
@@ -169,7 +175,7 @@ class _Run:
         if captions and not own:
             self._widen(self._caption_files.real(video.caption_path))
         self._output.add_video(video.video_id, self._media_prefix + path, video.split, video.attributes, captions, own)
-        self.result.rows += len(video.rows)
+        self.result.kinds.update(row.kind for row in video.rows)
         self.result.videos += 1
         self.result.with_captions += bool(captions)
         self.result.splits[video.split] += 1
@@ -197,7 +203,8 @@ class _Run:
         return "", "", path
 
     def _leave_out(self, fault: Fault) -> None:
-        self.result.rows += 1
+        self.result.kinds[fault.row.kind] += 1
+        self.result.kinds_left[fault.row.kind] += 1
         self.result.left_out[fault.reason] += 1
         self._output.leave_out(fault)
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from preprocess.adapters.media import MediaIndex
+from preprocess.captions import plain_text
 
-# A caption of the whole clip, whose length no index states: cleaning (step `beyond_end`) cuts it at the video's end.
-WHOLE = 86_400.0
+WHOLE, LONGEST = plain_text.WHOLE, plain_text.LONGEST
 
-# CSV readers refuse fields from 128 KiB on.
-LONGEST = 100_000
-
-# What `Row.kind` says of files and folders that cannot be looked at.
+# What `Row.kind` says of a row, and of files and folders that cannot be looked at.
+ROWS = "rows of the index"
 ENTRIES = "entries of the folders that cannot be read"
 
 # Longer than any recording; beyond it, a time is a mistake and would make a number of hundreds of digits.
@@ -30,7 +28,7 @@ class Row:
 
     file: str
     place: str
-    kind: str = "rows of the index"
+    kind: str = ROWS
 
 
 @dataclass(frozen=True, slots=True)
