@@ -104,7 +104,9 @@ def verify(store: StorePath) -> None:
 @app.command()
 def report(
     store: StorePath,
-    follow: Annotated[bool, typer.Option("--follow", help="Show what a run is writing, until it ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show what a run is writing, until it ends; Ctrl-C ends only the showing.")
+    ] = False,
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks of --follow.")] = 2.0,
 ) -> None:
     """Say what a store holds, how its last runs went, and what a run that is going on is writing.
@@ -114,8 +116,8 @@ def report(
     from preprocess.report import account
     from preprocess.report import follow as follow_run
 
-    if follow:
-        follow_run(store, out, every)
+    if follow and not follow_run(store, out, every):
+        return
     for line in account(store):
         out.print(escape(line))
 
