@@ -10,7 +10,7 @@ from shared.errors import InputFileError
 
 def check_index(path: Path, about: str, takes: frozenset[str]) -> None:
     """about: what was expected, for the message; takes: of `file` and `folder`, what it may be. InputFileError."""
-    _check(path, "index", about, takes)
+    _check(path, "index" if "file" in takes else "folder", about, takes)
 
 
 def check_media(path: Path) -> None:
