@@ -120,7 +120,9 @@ def verify(store: StorePath) -> None:
 @app.command()
 def report(
     store: StorePath,
-    follow: Annotated[bool, typer.Option("--follow", help="Show what a run is writing, until it ends.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show what a run is writing, until it ends; Ctrl-C ends only the showing.")
+    ] = False,
     every: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks of --follow.")] = 2.0,
     set_name: Annotated[
         str | None, typer.Option("--set", metavar="NAME", help="How this set came about: counts with examples.")
@@ -139,8 +141,8 @@ def report(
         for line in set_lines(open_store(store).manifest_set(set_name).info, examples=True):
             out.print(escape(line))
         return
-    if follow:
-        follow_run(store, out, every)
+    if follow and not follow_run(store, out, every):
+        return
     for line in account(store):
         out.print(escape(line))
 

@@ -52,8 +52,8 @@ def adapt_command(
 ) -> None:
     """Write the input manifest of a data set as published, and list what is missing.
 
-    Beside NAME.csv stands NAME.missing.csv with every row of the index that is not in the manifest, and why; the exit
-    code is 1 when there are any. Nothing is downloaded.
+    Beside NAME.csv stands NAME.missing.csv with every row of the index (or, of a plain folder, every file of media and
+    captions) that is not in the manifest, and why; the exit code is 1 when there are any. Nothing is downloaded.
     """
     from preprocess.adapters.adapt import adapt
 
@@ -63,6 +63,8 @@ def adapt_command(
 
 
 def _tell(result: AdaptResult) -> None:
+    from preprocess.adapters.items import ROWS
+
     splits = ", ".join(f"{count} {name or 'without a split'}" for name, count in sorted(result.splits.items()))
     out.print(escape(f"{result.manifest}: {result.videos} videos ({splits or 'none'})"), end="")
     out.print(f", {result.with_captions} with captions")
@@ -72,11 +74,14 @@ def _tell(result: AdaptResult) -> None:
         out.print(escape(f"media lie outside of the manifest's folder: give the config root={result.root}"))
     if result.advice:
         out.print(result.advice)
-    left_out = result.left_out.total()
-    out.print(f"{result.rows} rows of the index: {result.rows - left_out} in the manifest, {left_out} left out")
+    for kind, count in result.kinds.items():
+        left = result.kinds_left[kind]
+        out.print(f"{count} {kind}: {count - left} in the manifest, {left} left out")
     for reason, count in sorted(result.left_out.items()):
         out.print(f"  {reason}: {count}")
+    left_out = result.left_out.total()
     if left_out:
+        what = "rows" if set(result.kinds) == {ROWS} else "files"
         raise DamageFound(
-            f"{left_out} of {result.rows} rows were left out; {result.missing} lists them with their reasons"
+            f"{left_out} of {result.rows} {what} were left out; {result.missing} lists them with the reasons"
         )

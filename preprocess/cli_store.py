@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from shared.edit.ids import listing
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 store_commands = typer.Typer()
 _out = Console(highlight=False, soft_wrap=True)
+_wide = Console(highlight=False, soft_wrap=True, width=100_000)
 _err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
@@ -162,7 +163,7 @@ def inspect(
         if html is not None:
             raise RequestError("--html draws one video: name it, as in `preprocess inspect STORE VIDEO --html FILE`")
         lines, total = list_videos(opened, manifest, limit)
-        _out.print(video_table(lines, list(opened.root.streams), manifest.name if manifest else ""))
+        _draw(video_table(lines, list(opened.root.streams), manifest.name if manifest else ""))
         _say(f"{total} videos" + (f", the first {limit} by id; --limit N shows more" if total > limit else ""))
         return
     if html is not None:
@@ -171,7 +172,7 @@ def inspect(
         write_page(html, lambda: view_video(opened, video, manifest))
         _say(f"written: {html}")
     else:
-        _out.print(timeline(view_video(opened, video, manifest)))
+        _draw(timeline(view_video(opened, video, manifest)))
 
 
 def _say_repaired(store: Path, done: Repaired) -> None:
@@ -199,6 +200,11 @@ def _say_repaired(store: Path, done: Repaired) -> None:
     for path in done.deleted:
         _say(f"deleted: {path}, a run record that could not be mended")
     _say(f"{store} was whole" if done.did_nothing else f"{store} is whole")
+
+
+def _draw(picture: RenderableType) -> None:
+    """As wide as the terminal; as wide as it comes where there is none, so that programs find whole ids in a line."""
+    (_out if _out.is_terminal else _wide).print(picture)
 
 
 def _say(text: str) -> None:

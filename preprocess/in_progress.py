@@ -1,6 +1,6 @@
-"""What a unit in progress says of itself: a small file in the store's scratch folder, for people and for the driver.
+"""What a unit in progress, and the run as a whole, say of themselves: small files in the store's scratch folder.
 
-A hint, never a part of the store: written at most once a second, renamed into place, not forced to the disk.
+For people and for the driver. Hints, never a part of the store: renamed into place, not forced to the disk.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from shared.containers import DATASET, NPY_HEADER_BYTES
 from shared.schema import Container
 
 NOTE = "progress.json"
+RUN_NOTE = "run.json"
 
 
 class _Record(BaseModel):
@@ -45,6 +46,14 @@ class UnitNote(_Record):
     updated: float
     spent: Spent
     shards: dict[str, GrowingShard]
+
+
+class RunNote(_Record):
+    """How a run stands. units: committed ones; videos: done, in units in progress as well; line: all of it in words."""
+
+    units: int
+    videos: int
+    line: str
 
 
 class NoteWriter:
@@ -92,9 +101,28 @@ def read_notes(scratch: Path) -> Iterator[UnitNote]:
     yield from (note for _, note in sorted(newest.items()))
 
 
+def write_run_note(scratch: Path, note: RunNote) -> None:
+    """Replace the run's note. What keeps a hint from being written ends the run, if it must, where that writes rows."""
+    temporary = scratch / f".{RUN_NOTE}.tmp"
+    try:
+        scratch.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(note.model_dump_json())
+        temporary.replace(scratch / RUN_NOTE)
+    except OSError:
+        return
+
+
+def read_run_note(scratch: Path) -> RunNote | None:
+    """What the run that goes on says of itself, if it does. What is no such note is passed over: it is a hint."""
+    try:
+        return RunNote.model_validate_json((scratch / RUN_NOTE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
 def remove_notes(scratch: Path) -> None:
-    """Forget units that nobody works on any more."""
-    for path in scratch.glob(f"*/{NOTE}"):
+    """Forget units that nobody works on any more, and what the run said of them."""
+    for path in (scratch / RUN_NOTE, *scratch.glob(f"*/{NOTE}")):
         path.unlink(missing_ok=True)
 
 

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from preprocess.in_progress import read_notes, rows_now
+from preprocess.in_progress import RunNote, read_notes, read_run_note, rows_now
 from preprocess.meter import Spent
 from preprocess.record import read_records
 from shared.explain import first_fault
@@ -62,22 +62,48 @@ def shards_in_progress(store: Path) -> list[Growing]:
     return found
 
 
-def follow(store: Path, console: Console, every_s: float) -> None:
-    """Show shards in progress until nobody writes to the store: a live table on a terminal, else lines of what grew."""
+def follow(store: Path, console: Console, every_s: float) -> bool:
+    """Show how a run stands, and its shards in progress, until nobody writes to the store: a live table on a terminal,
+    else lines of what grew. False where the user (Ctrl-C) or SIGTERM ended it first, as `tail -f` is ended.
+    """
     open_store(store)
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            while holder := lease_holder(store):
-                live.update(_table(f"written by {holder}", shards_in_progress(store)), refresh=True)
-                time.sleep(every_s)
-        return
+    try:
+        if console.is_terminal:
+            _follow_live(store, console, every_s)
+        else:
+            _follow_lines(store, console, every_s)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _follow_live(store: Path, console: Console, every_s: float) -> None:
+    with Live(console=console, auto_refresh=False) as live:
+        while holder := lease_holder(store):
+            run = read_run_note(store / SCRATCH)
+            table = _table(f"written by {holder}", shards_in_progress(store), _totals(run) if run else "")
+            live.update(table, refresh=True)
+            time.sleep(every_s)
+
+
+def _follow_lines(store: Path, console: Console, every_s: float) -> None:
     seen: dict[tuple[int, str], int] = {}
+    told: tuple[int, int] | None = None
     while lease_holder(store):
         for shard in shards_in_progress(store):
             if seen.get((shard.unit, shard.stream)) != shard.rows:
                 seen[shard.unit, shard.stream] = shard.rows
                 console.print(escape(shard.line))
+        # Also tells of units that began and ended between two looks.
+        run = read_run_note(store / SCRATCH)
+        if run and told != (run.units, run.videos):
+            told = run.units, run.videos
+            console.print(escape(_totals(run)))
         time.sleep(every_s)
+
+
+def _totals(run: RunNote) -> str:
+    return f"{run.line}; {run.units} units are in the store"
 
 
 def account(store: Path) -> Iterator[str]:
@@ -96,6 +122,8 @@ def account(store: Path) -> Iterator[str]:
     holder = lease_holder(store)
     if holder:
         yield f"being written by {holder}"
+        run = read_run_note(store / SCRATCH)
+        yield from [_totals(run)] if run else []
         yield from (shard.line for shard in shards_in_progress(store))
 
 
@@ -147,8 +175,10 @@ def _run(record: dict[str, Any]) -> str:
     return f"{line} in {past.wall_s:.0f} s, {hours_per_s:.3g} h of video a second; {past.advice}"
 
 
-def _table(title: str, shards: list[Growing]) -> Table:
-    table = Table("stream", "unit", "rows", "videos", "last growth", "host", title=escape(title))
+def _table(title: str, shards: list[Growing], totals: str) -> Table:
+    table = Table(
+        "stream", "unit", "rows", "videos", "last growth", "host", title=escape(title), caption=escape(totals)
+    )
     for shard in shards:
         done = f"{shard.videos} of {shard.of}"
         table.add_row(

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 
-from preprocess.in_progress import read_notes, remove_notes
+from preprocess.in_progress import RunNote, read_notes, remove_notes, write_run_note
 from preprocess.meter import Spent
 from preprocess.shard import FinishedUnit
 
@@ -58,7 +58,8 @@ class Figures:
 class Watch:
     """Tells `tell` where things stand: after every unit, and every `every_s` seconds from a thread of its own.
 
-    scratch: the store's, with the notes of units in progress; left-over ones are removed.
+    scratch: the store's, with the notes of units in progress; left-over ones are removed. The same is noted there for
+    `report --follow`.
     """
 
     def __init__(
@@ -87,7 +88,10 @@ class Watch:
     def look(self) -> None:
         """Tell how things stand now."""
         with self._lock:
-            self._tell(self.figures())
+            figures = self.figures()
+            note = RunNote(units=figures.units, videos=figures.spent.videos, line=figures.describe())
+            write_run_note(self._scratch, note)
+            self._tell(figures)
 
     def figures(self) -> Figures:
         """As of now; units that died on their way count from their new start."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from yaml import YAMLError
 
 from shared.errors import RequestError
+from shared.explain import why_unreadable
 
 
 class Config(BaseModel):
@@ -51,7 +52,7 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise RequestError(f"config {path} does not exist; shipped examples are under configs/") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"config {path} cannot be read: {error}") from None
+        raise RequestError(f"config {path} cannot be read: {why_unreadable(error)}") from None
     except (YAMLError, OmegaConfBaseException, TypeError) as error:  # TypeError: a list laid over a mapping
         raise RequestError(f"config {path} is not valid: {error}") from None
     assert isinstance(merged, dict), "a DictConfig becomes a dict"

@@ -27,6 +27,8 @@ from preprocess.adapters.items import Adapter
 from preprocess.adapters.media import ANY_KINDS, IMAGE_KINDS, VIDEO_KINDS
 
 _FOLD = frozenset({"fold"})
+_FOLDER = frozenset({"folder"})
+_BOTH = frozenset({"file", "folder"})
 _WRITTEN = (
     "these captions were written, not spoken: give the manifest set clean: {rolling: false, overlaps: false}, "
     "or what one says after another is cut"
@@ -39,6 +41,7 @@ ADAPTERS: dict[str, Adapter] = {
         "folder clips",
         (),
         ANY_KINDS,
+        takes=_FOLDER,
     ),
     "howto100m": Adapter(
         howto100m.read,
@@ -95,6 +98,7 @@ ADAPTERS: dict[str, Adapter] = {
         folds.COLUMNS,
         VIDEO_KINDS,
         _FOLD,
+        takes=_BOTH,
     ),
     "ucf101": Adapter(
         ucf101.read,
@@ -103,6 +107,7 @@ ADAPTERS: dict[str, Adapter] = {
         folds.COLUMNS,
         VIDEO_KINDS,
         _FOLD,
+        takes=_BOTH,
     ),
     "kinetics": Adapter(
         kinetics.read,
@@ -142,5 +147,6 @@ ADAPTERS: dict[str, Adapter] = {
         laion.COLUMNS,
         IMAGE_KINDS,
         advice=_WRITTEN,
+        takes=_BOTH,
     ),
 }

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from preprocess.adapters import ADAPTERS
-from preprocess.adapters.items import LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video, encodable
+from preprocess.adapters.given import check_captions, check_index, check_media
+from preprocess.adapters.items import ENTRIES, LONGEST, Adapter, Fault, Item, Narration, Request, Row, Video, encodable
 from preprocess.adapters.media import MediaIndex
 from preprocess.adapters.output import AdaptOutput
 from preprocess.captions.split import is_split_name
@@ -17,25 +18,33 @@ from preprocess.inputs import is_video_id
 from shared.atomic import disk_full_stops
 from shared.errors import InputFileError, RequestError
 
+_CAPTION_KINDS = ("csv",)
+
 
 @dataclass
 class AdaptResult:
-    """manifest, missing: the files written. rows: published rows in all; left_out: of these, not in the manifest, by
-    reason. splits: videos by split, empty name for none. several: names with several files, of which one was taken.
-    advice: what to say in the config for captions of this kind, or nothing.
+    """manifest, missing: the files written. kinds: published rows (or files) in all, by what they are counted as, and
+    kinds_left: of these, not in the manifest; left_out: these by reason. splits: videos by split, empty name for none.
+    several: names with several files, of which one was taken. advice: what to say in the config for captions of this
+    kind, or nothing.
     root: the folder that `root` must name in the config, where media lie outside of the manifest's folder.
     """
 
     manifest: Path
     missing: Path
-    rows: int = 0
     videos: int = 0
     with_captions: int = 0
     several: int = 0
     splits: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    kinds_left: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     root: Path | None = None
     advice: str = ""
+
+    @property
+    def rows(self) -> int:
+        return self.kinds.total()
 
 
 def adapt(
@@ -62,10 +71,16 @@ def adapt(
             f"adapt {dataset} names no index; expected {adapter.about}. Example: adapt {adapter.example}"
         )
     index = [Path(path) for path in index]
+    for path in index:
+        check_index(path, adapter.about, adapter.takes)
     media = media or (index[0] if index[0].is_dir() else index[0].parent)
+    check_media(media)
+    if captions is not None:
+        check_captions(captions)
     manifest = manifest or media / "videos.csv"
     _check_output(manifest, [*index, *([captions] if captions else [])])
-    request = Request(tuple(index), MediaIndex(media, adapter.kinds), captions, fold)
+    caption_files = MediaIndex(captions, _CAPTION_KINDS) if captions is not None and captions.is_dir() else None
+    request = Request(tuple(index), MediaIndex(media, adapter.kinds), captions, fold, caption_files)
     with disk_full_stops(manifest), AdaptOutput(manifest, adapter.columns) as output:
         run = _Run(request, output)
         for item in adapter.read(request):
@@ -73,7 +88,9 @@ def adapt(
         if run.result.rows == 0:
             named = ", ".join(map(str, index))
             raise InputFileError(f"{named} holds no rows: expected {adapter.about} with something in it")
+        run.take_unread()
         output.finish()
+    run.result.root = run.root
     run.result.several = request.media.several
     run.result.advice = adapter.advice if run.result.with_captions else ""
     return run.result
@@ -91,10 +108,10 @@ def _adapter(dataset: str, captions: Path | None, fold: int | None) -> Adapter:
 
 
 def _check_output(manifest: Path, inputs: Sequence[Path]) -> None:
-    if manifest.suffix != ".csv" or manifest.is_dir():
+    if manifest.suffix != ".csv" or os.path.isdir(manifest):  # noqa: PTH112  (is_dir raises where it may not look)
         raise RequestError(f"manifest {manifest} is not a file name that ends in .csv; give --out one that does")
     for path in inputs:
-        if path.exists() and manifest.exists() and path.samefile(manifest):
+        if os.path.exists(manifest) and path.samefile(manifest):  # noqa: PTH110  (exists raises where it may not look)
             raise RequestError(f"manifest {manifest} would replace the index of the data set; give --out another name")
 
 
@@ -104,14 +121,24 @@ class _Run:
     def __init__(self, request: Request, output: AdaptOutput) -> None:
         self.result = AdaptResult(output.manifest, output.missing)
         self._media, self._output = request.media, output
+        self._caption_files = request.caption_files or request.media
         self._first: dict[str, Row] = {}
         self._narrated: dict[str, str] = {}
-        folder = output.manifest.parent.resolve()
-        media = request.media.root.resolve()
-        captions = request.captions.resolve() if request.captions and request.captions.is_dir() else media
-        self._media_prefix, self._caption_prefix = _prefix(media, folder), _prefix(captions, folder)
-        root = Path(os.path.commonpath([media, captions, folder]))
-        self.result.root = None if root == folder else root
+        self._folder = output.manifest.parent.resolve()
+        media, captions = self._media.root.resolve(), self._caption_files.root.resolve()
+        self._media_prefix, self._caption_prefix = _prefix(media, self._folder), _prefix(captions, self._folder)
+        self._holds_all = os.path.commonpath([media, captions, self._folder])
+
+    @property
+    def root(self) -> Path | None:
+        """What holds the manifest and all that it names, links followed; None where the manifest's folder does."""
+        return None if Path(self._holds_all) == self._folder else Path(self._holds_all)
+
+    def take_unread(self) -> None:
+        """Account for what lies among media and captions and cannot be looked at."""
+        indexes = dict.fromkeys((self._media, self._caption_files))
+        for entry in (entry for index in indexes for entry in index.unread):
+            self._leave_out(Fault(Row(entry.path, "entry", ENTRIES), "", "unreadable", entry.message))
 
     def take(self, item: Item) -> None:
         if isinstance(item, Fault):
@@ -128,7 +155,7 @@ class _Run:
         if reason:
             self._leave_out(Fault(item.row, item.video_id, reason, message))
             return
-        self.result.rows += 1
+        self.result.kinds[item.row.kind] += 1
         self._narrated[item.video_id] = self._output.add_captions(item.video_id, item.captions)
 
     def _take_video(self, video: Video) -> None:
@@ -144,11 +171,18 @@ class _Run:
             return
         self._first[video.video_id] = video.rows[0]
         captions, own = self._captions(video)
+        self._widen(self._media.real(path))
+        if captions and not own:
+            self._widen(self._caption_files.real(video.caption_path))
         self._output.add_video(video.video_id, self._media_prefix + path, video.split, video.attributes, captions, own)
-        self.result.rows += len(video.rows)
+        self.result.kinds.update(row.kind for row in video.rows)
         self.result.videos += 1
         self.result.with_captions += bool(captions)
         self.result.splits[video.split] += 1
+
+    def _widen(self, path: str) -> None:
+        if not path.startswith(self._holds_all + "/"):
+            self._holds_all = os.path.commonpath([self._holds_all, os.path.dirname(path)])  # noqa: PTH120
 
     def _captions(self, video: Video) -> tuple[str, bool]:
         if video.captions:
@@ -169,7 +203,8 @@ class _Run:
         return "", "", path
 
     def _leave_out(self, fault: Fault) -> None:
-        self.result.rows += 1
+        self.result.kinds[fault.row.kind] += 1
+        self.result.kinds_left[fault.row.kind] += 1
         self.result.left_out[fault.reason] += 1
         self._output.leave_out(fault)
 

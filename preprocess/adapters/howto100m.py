@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from preprocess.adapters.items import Fault, Item, Narration, Request, Row, Text, Video, timed_text
-from preprocess.adapters.media import MediaIndex
 from preprocess.adapters.tables import json_pairs, table
 
 COLUMNS = ("category_1", "category_2", "rank", "task_id")
@@ -22,10 +21,8 @@ _CAPTIONS = "caption.json or raw_caption.json of HowTo100M"
 
 
 def read(request: Request) -> Iterator[Item]:
-    files = None
-    if request.captions is not None and request.captions.is_dir():
-        files = MediaIndex(request.captions, ("csv",))
-    elif request.captions is not None:
+    files = request.caption_files
+    if request.captions is not None and files is None:
         # Narration comes in its own order; only that of the index's videos is of use.
         wanted = {row["video_id"] for path in request.index for row in _rows(path)}
         yield from _narration(request.captions, wanted)

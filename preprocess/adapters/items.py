@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from preprocess.adapters.media import MediaIndex
+from preprocess.captions import plain_text
 
-# A caption of the whole clip, whose length no index states: cleaning (step `beyond_end`) cuts it at the video's end.
-WHOLE = 86_400.0
+WHOLE, LONGEST = plain_text.WHOLE, plain_text.LONGEST
 
-# CSV readers refuse fields from 128 KiB on.
-LONGEST = 100_000
+# What `Row.kind` says of a row, and of files and folders that cannot be looked at.
+ROWS = "rows of the index"
+ENTRIES = "entries of the folders that cannot be read"
 
 # Longer than any recording; beyond it, a time is a mistake and would make a number of hundreds of digits.
 _MOST_SECONDS = 1e7
@@ -20,10 +21,14 @@ _MOST_SECONDS = 1e7
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where one row of the index as published stands: the file's name, and the place in it for people."""
+    """Where one row of the index as published stands: the file's name, and the place in it for people.
+
+    kind: what it is counted as, in the plural.
+    """
 
     file: str
     place: str
+    kind: str = ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +85,23 @@ Item = Video | Narration | Fault
 
 @dataclass(frozen=True)
 class Request:
-    """index: files (or folders) of the data set as published. captions, fold: None unless the user gave them."""
+    """index: files (or folders) of the data set as published. captions, fold: None unless the user gave them.
+
+    caption_files: what lies below `captions`, where that is a folder.
+    """
 
     index: tuple[Path, ...]
     media: MediaIndex
     captions: Path | None
     fold: int | None
+    caption_files: MediaIndex | None = None
 
 
 @dataclass(frozen=True)
 class Adapter:
     """about: the form it reads, in one line. example: what to type after `adapt`. columns: kept beside those of every
     manifest. kinds: extensions of its media. options: of `captions` and `fold`, those that it takes. advice: on the
-    config for its captions.
+    config for its captions. takes: what an index may be, of `file` and `folder`.
     """
 
     read: Callable[[Request], Iterator[Item]]
@@ -102,6 +111,7 @@ class Adapter:
     kinds: tuple[str, ...]
     options: frozenset[str] = frozenset()
     advice: str = ""
+    takes: frozenset[str] = frozenset({"file"})
 
 
 class Groups:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from shared.errors import InputFileError
@@ -17,22 +19,35 @@ IMAGE_KINDS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif"
 ANY_KINDS = VIDEO_KINDS + IMAGE_KINDS
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Something below a folder that cannot be used, and why. is_file: certainly no folder that holds others."""
+
+    path: str
+    message: str
+    is_file: bool = False
+
+
 class MediaIndex:
     """The media files below a folder, by name. Paths are relative to the folder, with `/`.
 
-    A name that the file system holds in another encoding than UTF-8 cannot stand in a manifest and is left out. Memory:
-    about 250 bytes a file. Raises InputFileError for a folder that cannot be read.
+    unread: what could not be looked at, as far as it may be media, or a folder of them. Memory: about 250 bytes a file.
+    Raises InputFileError for a folder that cannot be read.
     """
 
     def __init__(self, root: Path, kinds: tuple[str, ...]) -> None:
         self.root = root
+        self._real_root = os.path.realpath(root)
         self.several = 0
         self._rank = {kind: number for number, kind in enumerate(kinds)}
         self._paths: dict[str, str | list[str]] = {}
-        for path in walk(root):
+        walk = Walk(root)
+        for path in walk:
             stem, kind = split_name(path.rpartition("/")[2])
             if kind in self._rank:
                 self._add(stem, path)
+        self.unread = [entry for entry in walk.unread if not entry.is_file or self._known(entry.path)]
+        self._has_links = walk.has_links
 
     def find(self, names: Iterable[str], folder: str = "") -> str | None:
         """The file of the first of the names that has one; a name may carry its extension, or another one.
@@ -50,6 +65,11 @@ class MediaIndex:
     def paths(self) -> list[str]:
         """All of them, sorted."""
         return sorted(path for found in self._paths.values() for path in ([found] if isinstance(found, str) else found))
+
+    def real(self, path: str) -> str:
+        """Where a file lies when links are followed, as an absolute path."""
+        # One look at the file system for each file, which the tree without links need not pay.
+        return os.path.realpath(self.root / path) if self._has_links else f"{self._real_root}/{path}"
 
     def _known(self, name: str) -> bool:
         return split_name(name)[1] in self._rank
@@ -79,36 +99,69 @@ def split_name(name: str) -> tuple[str, str]:
     return (stem, kind.lower()) if dot and stem else (name, "")
 
 
-def walk(root: Path) -> Iterator[str]:
+class Walk:
     """Regular files below a folder, sorted by name in each, as paths relative to it. A folder is entered only once.
 
-    Raises InputFileError for a folder that cannot be read.
+    To be iterated once; then unread: what could not be used, and has_links: whether anything below is a link.
+    Iterating raises InputFileError where the folder itself cannot be read.
     """
-    seen: set[tuple[int, int]] = set()
-    pending = [""]
-    while pending:
-        prefix = pending.pop()
-        folder = root / prefix
+
+    def __init__(self, root: Path) -> None:
+        self.unread: list[Unread] = []
+        self.has_links = False
+        self._root = root
+        self._seen: set[tuple[int, int]] = set()
+
+    def __iter__(self) -> Iterator[str]:
+        pending = [""]
+        while pending:
+            prefix = pending.pop()
+            folders: list[str] = []
+            for entry in self._enter(prefix):
+                self.has_links |= entry.is_symlink()
+                kind = self._kind(entry, prefix)
+                if kind == "folder":
+                    folders.append(f"{prefix}{entry.name}/")
+                elif kind == "file":
+                    yield f"{prefix}{entry.name}"
+            pending.extend(reversed(folders))
+
+    def _enter(self, prefix: str) -> list[os.DirEntry[str]]:
+        folder = self._root / prefix
         try:
             status = folder.stat()
             with os.scandir(folder) as entries:
                 here = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            raise InputFileError(
-                f"folder {folder} cannot be read: {error.strerror}; expected one that holds the data set's files"
-            ) from None
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders: list[str] = []
-        for entry in here:
-            if not _is_utf8(entry.name):
-                continue
-            if entry.is_dir():
-                folders.append(f"{prefix}{entry.name}/")
-            elif entry.is_file():
-                yield f"{prefix}{entry.name}"
-        pending.extend(reversed(folders))
+            if not prefix:
+                raise InputFileError(
+                    f"folder {folder} cannot be read: {error.strerror}; expected one that holds the data set's files"
+                ) from None
+            self.unread.append(Unread(prefix, f"the folder cannot be read: {error.strerror}"))
+            return []
+        key = status.st_dev, status.st_ino
+        if key in self._seen:
+            return []
+        self._seen.add(key)
+        return here
+
+    def _kind(self, entry: os.DirEntry[str], prefix: str) -> str:
+        """`file`, `folder`, or nothing for what is noted as unread."""
+        path = prefix + entry.name
+        try:
+            # `entry.stat` and not `is_file`, which takes a link to nothing for no file without a word.
+            mode = entry.stat().st_mode if entry.is_symlink() else None
+            is_folder = entry.is_dir() if mode is None else stat.S_ISDIR(mode)
+            is_file = entry.is_file() if mode is None else stat.S_ISREG(mode)
+        except OSError as error:
+            self.unread.append(Unread(path, f"cannot be looked at: {error.strerror}"))
+            return ""
+        if not _is_utf8(entry.name):
+            self.unread.append(Unread(path, "its name is not UTF-8 and cannot stand in a manifest", not is_folder))
+            return ""
+        if not is_folder and not is_file:
+            self.unread.append(Unread(path, "is neither a file nor a folder", True))
+        return "folder" if is_folder else "file" if is_file else ""
 
 
 def _is_utf8(name: str) -> bool:

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import xxhash
 
 from preprocess.adapters.items import Fault, Text
-from preprocess.adapters.media import walk
+from preprocess.adapters.media import Walk
 from shared.atomic import fsync_directory, fsync_file, make_directory, move_into_place
 from shared.errors import RequestError
 from shared.manifest_writer import seconds
@@ -171,5 +171,5 @@ def _line(values: Sequence[str]) -> str:
 
 def _same(made: Path, there: Path) -> bool:
     """Whether two folders of caption files hold the same, to the byte."""
-    names = list(walk(made))
-    return names == list(walk(there)) and all(filecmp.cmp(made / name, there / name, shallow=False) for name in names)
+    names = list(Walk(made))
+    return names == list(Walk(there)) and all(filecmp.cmp(made / name, there / name, shallow=False) for name in names)

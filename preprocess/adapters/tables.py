@@ -17,6 +17,7 @@ import ijson
 
 from preprocess.adapters.items import Fault, Row, encodable
 from shared.errors import InputFileError
+from shared.explain import why_unreadable
 
 # A quote that is never closed would swallow the rest of the file; no field of these data sets has this many lines.
 _MOST_LINES = 64
@@ -52,7 +53,7 @@ def _readable(path: Path, form: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputFileError(f"index {path} cannot be read: {error.strerror or error}; expected {form}") from None
+        raise InputFileError(f"index {path} cannot be read: {why_unreadable(error)}; expected {form}") from None
 
 
 def lines(path: Path, form: str) -> Iterator[tuple[int, str]]:

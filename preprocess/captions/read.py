@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from preprocess.captions import csv_track, json_track, srt, vtt
+from preprocess.captions import csv_track, json_track, plain_text, srt, vtt
 from preprocess.captions.types import CaptionTrack, Format
 from shared.errors import Failure
 
@@ -17,11 +17,14 @@ _PARSERS: dict[Format, Any] = {
     "srt": srt.parse_srt,
     "csv": csv_track.parse_csv,
     "json": json_track.parse_json,
+    "txt": plain_text.parse_plain,
 }
 
 
 def read_track(data: bytes, name: str) -> CaptionTrack | Failure:
     """Parse one caption file. `name` is its file name; its extension counts where the content does not tell.
+
+    What is in none of the formats is, under the name `.txt`, one caption of the whole file.
 
     Failure reasons: `empty_file`, `not_captions` (no known format, or one that holds no timing line at all).
     Sources: WebVTT, W3C Candidate Recommendation 2019; SRT as found; CSV as RFC 4180 with a header; JSON as
@@ -32,7 +35,7 @@ def read_track(data: bytes, name: str) -> CaptionTrack | Failure:
         return Failure("empty_file", "captions", f"{name}: the file is empty")
     kind = _sniff(text, name)
     if kind is None:
-        return Failure("not_captions", "captions", f"{name}: {_expectation(name)}")
+        return Failure("not_captions", "captions", f"{name}: {_expectation(text, name)}")
     cues, skipped = _PARSERS[kind](text)
     if kind == "srt" and not cues:
         return Failure("not_captions", "captions", f"{name}: no SRT timing line in {len(data)} bytes")
@@ -73,15 +76,23 @@ def _sniff(text: str, name: str) -> Format | None:
         return "json"
     if srt.certainly_srt(text):
         return "srt"
-    return "srt" if PurePosixPath(name).suffix.lower() == ".srt" else None
-
-
-def _expectation(name: str) -> str:
     suffix = PurePosixPath(name).suffix.lower()
+    if suffix == ".txt":
+        return None if plain_text.fault_of(text) else "txt"
+    return "srt" if suffix == ".srt" else None
+
+
+def _expectation(text: str, name: str) -> str:
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix == ".txt":
+        return plain_text.fault_of(text)
     if suffix == ".vtt":
         return "does not start with WEBVTT, as every WebVTT file must"
     if suffix == ".csv":
         return f"its first line does not name the columns {', '.join(csv_track.COLUMNS)}"
     if suffix == ".json":
         return f"is no JSON object with the lists {', '.join(json_track.KEYS)}"
-    return "neither WebVTT, SRT, CSV with the columns start,end,text nor JSON with lists of these names"
+    return (
+        "neither WebVTT, SRT, CSV with the columns start,end,text nor JSON with lists of these names; "
+        "a text for the whole file is named .txt"
+    )

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from shared.config import Config
 from shared.errors import InputFileError
+from shared.explain import why_unreadable
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -74,5 +75,6 @@ def read_exclusions(path: Path | None) -> frozenset[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputFileError(f"exclusion list {path} cannot be read: {error}; expected one video id a line") from None
+        why = why_unreadable(error)
+        raise InputFileError(f"exclusion list {path} cannot be read: {why}; expected one video id a line") from None
     return frozenset(line.strip() for line in lines) - {""}

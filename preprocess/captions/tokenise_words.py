@@ -14,6 +14,7 @@ import numpy as np
 
 from preprocess.captions.tokens import Encoded
 from shared.errors import EnvironmentLacking, InputFileError
+from shared.explain import why_unreadable
 from shared.fingerprint import fingerprint
 from shared.resources import resolve_resource
 
@@ -62,7 +63,8 @@ def load_word_list(name: str, max_length: int) -> WordListTokenizer:
             f"word list {path} does not exist: give the dict.npy of the MIL-NCE release, or a text of one word a line"
         ) from None
     except (OSError, ValueError) as error:
-        raise InputFileError(f"word list {path} cannot be read: {error}; expected one word a line or .npy") from None
+        why = why_unreadable(error)
+        raise InputFileError(f"word list {path} cannot be read: {why}; expected one word a line or .npy") from None
     if not words or len(set(words)) != len(words):
         what = "is empty" if not words else "holds a word twice"
         raise InputFileError(f"word list {path} {what}: ids would not be those of its model")

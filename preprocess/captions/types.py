@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Format = Literal["webvtt", "srt", "csv", "json"]
+Format = Literal["webvtt", "srt", "csv", "json", "txt"]
 
 
 # Millions of these are made one by one: a NamedTuple costs less than half of a frozen dataclass.

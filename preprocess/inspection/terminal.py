@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,14 +18,16 @@ _FULL, _MARK, _EMPTY = "█", "▌", "·"
 
 
 def video_table(lines: Sequence[Line], streams: Sequence[str], set_name: str) -> Table:
-    """The list of videos; a column of rows for each stream."""
-    table = Table("video", "seconds", *(f"rows of {name}" for name in streams), title=None)
-    for heading in (f"captions ({set_name})", "windows", "split") if set_name else ():
-        table.add_column(heading)
+    """The list of videos; a column of rows for each stream. Where it is too narrow, a cell goes on in the next line."""
+    headings = ["video", "seconds", *(f"rows of {name}" for name in streams)]
+    headings += [f"captions ({set_name})", "windows", "split", f"not in {set_name}, why"] if set_name else []
+    table = Table(title=None)
+    for heading in headings:
+        table.add_column(Text(heading), overflow="fold")
     for line in lines:
         seconds = "" if line.seconds is None else f"{line.seconds:.1f}"
         cells = [line.video_id, seconds, *line.rows]
-        cells += [line.captions, line.windows, line.split] if set_name else []
+        cells += [line.captions, line.windows, line.split, line.missing] if set_name else []
         # Text, not str: ids and reasons are not markup.
         table.add_row(*map(Text, cells))
     return table
@@ -44,8 +47,14 @@ def timeline(view: VideoView) -> RenderableType:
     else:
         cleaned = f"Captions after cleaning: set {view.set_name} ({len(view.captions)})"
         parts += _lane(cleaned, view.captions, view.duration)
-        parts += _lane(f"Windows with their candidates ({len(view.windows)})", view.windows, view.duration)
+        windows = f"Windows with their candidates, a line with a dash each ({len(view.windows)})"
+        parts += _lane(windows, [_listed(window) for window in view.windows], view.duration)
     return Group(*parts)
+
+
+def _listed(window: Span) -> Span:
+    """With a mark before every candidate: a long one goes on in a line that looks like another's."""
+    return replace(window, text="".join(f"\n- {text}" for text in window.text.split("\n") if text))
 
 
 def bar(start: float, end: float, duration: float, width: int = _BAR) -> str:

@@ -22,6 +22,7 @@ from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUM
 from shared.store import Store
 
 MOST_PICTURES = 24
+_MADE_WITHOUT = "made without it"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,10 @@ class VideoView:
 
 @dataclass(frozen=True)
 class Line:
-    """One video of the list. rows: for each stream, their number, or why there are none."""
+    """One video of the list. rows: for each stream, their number, or why there are none.
+
+    missing: why the set lacks the video; empty where it has it, and without a set.
+    """
 
     video_id: str
     seconds: float | None
@@ -84,6 +88,7 @@ class Line:
     captions: str
     windows: str
     split: str
+    missing: str = ""
 
 
 def choose_set(store: Store, name: str | None) -> ManifestSet | None:
@@ -102,26 +107,33 @@ def list_videos(store: Store, manifest: ManifestSet | None, limit: int) -> tuple
     streams = [store.stream(name, verify="never") for name in store.root.streams]
     failed = [dict(stream.failures) for stream in streams]
     shown = ids[:limit]
-    in_set = {}
-    if manifest is not None:
-        wanted = set(shown)
-        rows = manifest.rows("videos", VIDEO_COLUMNS)
-        in_set = {row["video_id"]: row for row in rows if row["video_id"] in wanted}
+    in_set, missing = _rows_of(manifest, set(shown)) if manifest is not None else ({}, {})
     lines = []
     for video_id in shown:
         if video_id in removed:
             lines.append(Line(video_id, None, ("removed",) * len(streams), "", "", ""))
             continue
         row = in_set.get(video_id, {})
+        absent = "" if row or manifest is None else missing.get(video_id, _MADE_WITHOUT)
         counts = [_rows(stream, failures, video_id) for stream, failures in zip(streams, failed, strict=True)]
         seconds = [float(s.durations[n]) for s in streams for n in s.index_of([video_id]) if n >= 0]
         lines.append(
             Line(
                 video_id, seconds[0] if seconds else None, tuple(counts), row.get("captions", ""),
-                row.get("windows", ""), row.get("split", ""),
+                row.get("windows", ""), row.get("split", ""), absent,
             )
         )  # fmt: skip
     return lines, len(ids)
+
+
+def _rows_of(manifest: ManifestSet, wanted: set[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """By id: what the set has of these videos, and the reasons for which it left out others of them."""
+    rows = manifest.rows("videos", VIDEO_COLUMNS)
+    failures = manifest.rows("failures", FAILURE_COLUMNS)
+    return (
+        {row["video_id"]: row for row in rows if row["video_id"] in wanted},
+        {row["video_id"]: row["reason"] for row in failures if row["video_id"] in wanted},
+    )
 
 
 def view_video(store: Store, video_id: str, manifest: ManifestSet | None) -> VideoView:

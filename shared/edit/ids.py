@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shared.captions import read_caption_index
 from shared.errors import InputFileError, RequestError, StoreError
+from shared.explain import why_unreadable
 from shared.features import read_shard_index
 from shared.schema import FailureRecord, InputRecord, ShardIndex, StreamEntry, stream_folder
 from shared.store import Store
@@ -66,10 +67,9 @@ def read_ids(path: Path) -> list[str]:
     """A file of ids, one a line, UTF-8; empty lines are passed over. Raises InputFileError."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise InputFileError(f"file of ids {path} does not exist; write one id a line") from None
     except (OSError, ValueError) as error:
-        raise InputFileError(f"file of ids {path} cannot be read as UTF-8 text: {error}; write one id a line") from None
+        why = why_unreadable(error)
+        raise InputFileError(f"file of ids {path} cannot be read: {why}; expected UTF-8 text, one id a line") from None
     ids = [line.strip() for line in lines if line.strip()]
     if not ids:
         raise InputFileError(f"file of ids {path} holds none; write one id a line")

@@ -8,13 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from preprocess import report
+from preprocess.in_progress import RunNote, write_run_note
 from preprocess.report import shards_in_progress
 from shared.fingerprint import sealed_json
 from shared.lease import lease_holder
+from shared.store import open_writer
 from shared.verify import verify_store
 
 CONFIG = """
@@ -62,6 +67,10 @@ def test_a_run_is_followed_while_it_writes(small_media: Path, tmp_path: Path, co
         assert seen in once
         assert any(line.startswith(seen) for line in lines[:2])
     assert "of 14 videos, grew " in once
+    totals = [line for line in lines if "units are in the store" in line]
+    assert " of 14 videos, " in totals[0]
+    assert "h of video a second" in totals[0]
+    assert "to go " in totals[0]
     assert any(line.startswith("stream default (features): 42 rows of 1280 float16, 12 videos") for line in lines)
     assert "  failed: 1 missing_file" in lines
     assert lines[-1].startswith("run 20"), "the account of the finished store, with its run"
@@ -69,6 +78,48 @@ def test_a_run_is_followed_while_it_writes(small_media: Path, tmp_path: Path, co
     assert re.search("is the slowest stage|too short to tell what is slowest", lines[-1])
     assert verify_store(store) == []
     assert lease_holder(store) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_the_following_loses_nothing(small_store, tmp_path: Path, number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
+    store = small_store(tmp_path / "store")
+    with open_writer(store) as writer:
+        write_run_note(writer.scratch, RunNote(units=2, videos=5, line="5 of 9 videos"))
+        follow = subprocess.Popen(
+            preprocess("report", store, "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        with follow:
+            assert follow.stdout is not None
+            assert follow.stdout.readline() == "5 of 9 videos; 2 units are in the store\n"
+            follow.send_signal(number)
+            rest = follow.communicate()
+    assert (follow.returncode, rest) == (0, ("", ""))
+
+
+def test_units_between_two_looks_are_counted(small_store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    store = small_store(tmp_path / "store")
+    (store / ".tmp").mkdir()
+    looks = iter([(0, 0), (0, 0), (3, 12), None])
+
+    def holder(_: Path) -> str | None:
+        look = next(looks)
+        if look is None:
+            return None
+        note = RunNote(units=look[0], videos=look[1], line=f"{look[1]} of 20 videos")
+        write_run_note(store / ".tmp", note)
+        return "process 1"
+
+    monkeypatch.setattr(report, "lease_holder", holder)
+    console = Console(file=StringIO())
+    assert report.follow(store, console, 0.0)
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "0 of 20 videos; 0 units are in the store",
+        "12 of 20 videos; 3 units are in the store",
+    ]
+    (store / ".tmp" / "run.json").write_text('{"units": "many"}')
+    looks = iter([(0, 0)])
+    monkeypatch.setattr(report, "lease_holder", lambda _: next(looks, None))
+    assert report.follow(store, Console(file=StringIO(), force_terminal=True), 0.0)
 
 
 def test_without_a_run_it_ends_at_once(small_store, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from preprocess.in_progress import NoteWriter, read_notes
+from preprocess.in_progress import NoteWriter, RunNote, read_notes, read_run_note, remove_notes, write_run_note
 from preprocess.meter import Spent
 from preprocess.plan import Unit, UnitVideo
 from preprocess.shard import FinishedUnit
@@ -53,3 +53,17 @@ def test_it_tells_from_a_thread_and_forgets_what_an_earlier_try_left(tmp_path: P
     count = len(told)
     assert told == [0] * count
     assert not [thread for thread in threading.enumerate() if thread.name == "watch"]
+
+
+def test_what_it_tells_is_noted_for_those_who_follow(tmp_path: Path) -> None:
+    watch = Watch(8, tmp_path / "scratch", lambda _: None, clock=lambda: 0.0)
+    assert read_run_note(tmp_path / "scratch") is None
+    watch.committed(finished(0, Spent(videos=4, rows=9, video_s=40)))
+    note = read_run_note(tmp_path / "scratch")
+    assert note is not None
+    assert note == RunNote(units=1, videos=4, line=watch.figures().describe())
+    remove_notes(tmp_path / "scratch")
+    assert read_run_note(tmp_path / "scratch") is None
+    # A hint that cannot be written is no reason to stop.
+    (tmp_path / "file").touch()
+    write_run_note(tmp_path / "file", note)

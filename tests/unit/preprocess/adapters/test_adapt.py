@@ -15,7 +15,7 @@ import pytest
 
 from preprocess.adapters import ADAPTERS
 from preprocess.adapters.adapt import adapt
-from preprocess.adapters.items import Item, Request
+from preprocess.adapters.items import Item, Request, Text
 from preprocess.adapters.output import AdaptOutput
 from shared.errors import InputFileError, RequestError, StoppedEarly
 
@@ -73,14 +73,11 @@ def test_damaged_caption_files_are_mended(tmp_path: Path, damage: Callable[[Path
 
 def test_long_and_odd_ids_name_caption_files(tmp_path: Path) -> None:
     ids = ["a/b", "x" * 240, "ü🍳" * 40, "..", "%2F", "a b"]
-    (tmp_path / "x").mkdir()
-    for video_id in ids:
-        path = tmp_path / "x" / f"{video_id}.mp4"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        path.with_name(path.name[:-4] + ".txt").write_text("words")
-    result = adapt("folder", [tmp_path / "x"])
-    assert (result.videos, result.with_captions) == (6, 6)
+    with AdaptOutput(tmp_path / "x" / "videos.csv", ()) as output:
+        for video_id in ids:
+            own = output.add_captions(video_id, [Text(0.0, 1.0, "words")])
+            output.add_video(video_id, "a.mp4", "", {}, own, True)
+        output.finish()
     assert len(list((tmp_path / "x").glob("videos.captions-*/??/*.csv"))) == 6
 
 
@@ -92,8 +89,8 @@ def test_long_and_odd_ids_name_caption_files(tmp_path: Path) -> None:
         ({"captions": Path("x")}, "takes no --captions; leave it out. It is for howto100m"),
         ({"fold": 1}, "takes no --fold; leave it out. It is for hmdb51, ucf101"),
         ({"manifest": Path("x.txt")}, "does not end|ends in .csv"),
-        ({"media": Path("none")}, "folder none cannot be read"),
-        ({"index": [Path("none.csv")]}, "none.csv cannot be read"),
+        ({"media": Path("none")}, "folder of media none does not exist"),
+        ({"index": [Path("none.csv")]}, "index none.csv does not exist"),
     ],
 )
 def test_wrong_requests(

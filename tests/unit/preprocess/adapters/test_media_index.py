@@ -46,7 +46,9 @@ def test_links_are_followed_once_and_strange_files_left(tmp_path: Path) -> None:
     (elsewhere / "back").symlink_to(root)
     (root / "d.mp4").symlink_to(root / "nothing")
     os.mkfifo(root / "e.mp4")
-    assert MediaIndex(root, ANY_KINDS).paths() == ["again/a.mp4", "again/deep/b.mp4", "c.mp4"]
+    media = MediaIndex(root, ANY_KINDS)
+    assert media.paths() == ["again/a.mp4", "again/deep/b.mp4", "c.mp4"]
+    assert [entry.path for entry in media.unread] == ["d.mp4", "e.mp4"]
 
 
 def test_kinds_are_apart(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,6 +105,41 @@ def test_the_list(store):
     assert (lines[3].seconds, lines[3].rows, lines[3].windows, lines[3].split) == (15.0, ("15", "15"), "3", "val")
     text = shown(video_table(lines, list(opened.root.streams), "default"))
     assert re.search(r"val000 +│ 15\.0 +│ 15 +│ 15 +│ \d+ +│ 3 +│ val", text)
+
+
+def test_the_list_says_why_the_set_lacks_a_video(store, tmp_path):
+    writer = ManifestSetWriter(tmp_path / "set")
+    writer.add_captions("train000", [0.0], [1.0], ["words"], [np.array([1])])
+    writer.add_video("train000", "train", 15.0, 15)
+    writer.add_failure("train001", "split", "near_duplicate", "its rows are those of val000")
+    writer.finish(name="s", stream="s", stream_fingerprint="ab", config={}, tokenizer={"pad_id": 0}, report={})
+    lines, _ = list_videos(open_store(store), ManifestSet(tmp_path, "set"), 3)
+    assert [line.missing for line in lines] == ["", "near_duplicate", "made without it"]
+    text = shown(video_table(lines, ["default", "thumbs"], "s"))
+    assert "not in s, why" in text
+    assert re.search(r"train001 .*│ near_duplicate", text)
+    assert {line.missing for line in list_videos(open_store(store), None, 3)[0]} == {""}
+
+
+def test_a_narrow_terminal_folds_ids(store):
+    lines, _ = list_videos(open_store(store), None, 1)
+    text = shown(video_table([replace(lines[0], video_id="0123456789" * 9)], ["default", "thumbs"], ""), 60)
+    assert "…" not in text
+    assert "".join(re.findall(r"^│ (\d+) ", text, re.MULTILINE)) == "0123456789" * 9
+
+
+def test_without_a_terminal_nothing_is_cut(store):
+    for arguments, whole in (((), "train000"), (("train000",), "thing 0 of train000, take 0.0")):
+        done = CliRunner(env={"COLUMNS": "20"}).invoke(app, ["inspect", str(store), *arguments])
+        assert done.exit_code == 0
+        assert any(whole in line for line in done.output.splitlines())
+
+
+def test_the_candidates_of_a_window_are_told_apart(store):
+    text = shown(timeline(view(store, "train000")), 90)
+    assert [len(re.findall(rf"- thing 0 of train000, take {n}", text)) for n in range(3)] == [1, 2, 3]
+    wrapped = shown(timeline(view(store, "train000")), 76).split("Windows with")[1]
+    assert wrapped.count("- thing") == 6
 
 
 def test_the_terminal_shows_texts_as_they_are(store):
