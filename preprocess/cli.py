@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,6 +185,18 @@ def _load(config: Path, overrides: list[str] | None) -> PreprocessConfig:
     return load_config(config, PreprocessConfig, overrides or ())
 
 
+def _tell_failures(failures: Sequence[tuple[str, str, Failure]]) -> None:
+    """A table on a terminal; off one a line each, of which nothing is cut."""
+    if not out.is_terminal:
+        for video_id, where, failure in failures:
+            out.print(escape(f"{video_id}: {where}: {failure.reason}: {failure.message}"))
+        return
+    table = Table("video", "where", "reason", "message")
+    for video_id, where, failure in failures:
+        table.add_row(escape(video_id), where, failure.reason, escape(failure.message))
+    out.print(table)
+
+
 def _tell_set(made: BuiltSet) -> None:
     from preprocess.set_account import set_lines
 
@@ -197,13 +210,10 @@ def _summary(result: RunResult) -> None:
     failed = {video_id for video_id, where, _ in result.failures if where != "captions"}
     mute = {video_id for video_id, where, _ in result.failures if where == "captions"} - failed
     if result.failures:
-        table = Table("video", "where", "reason", "message")
         places: dict[tuple[str, Failure], list[str]] = {}
         for video_id, where, failure in result.failures:
             places.setdefault((video_id, failure), []).append(where)
-        for (video_id, failure), where_all in places.items():
-            table.add_row(escape(video_id), ", ".join(where_all), failure.reason, escape(failure.message))
-        out.print(table)
+        _tell_failures([(video_id, ", ".join(where), failure) for (video_id, failure), where in places.items()])
     for made in result.sets:
         _tell_set(made)
     if result.advice:
