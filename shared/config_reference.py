@@ -211,8 +211,8 @@ def _read(model: type[Any]) -> tuple[dict[str, str], list[str]]:
     text = inspect.cleandoc(model.__dict__.get("__doc__") or "") if issubclass(model, BaseModel) else ""
     if not text or model in (BaseModel, Config):
         return {}, []
-    name = "|".join(sorted(map(re.escape, model.model_fields), key=len, reverse=True))
-    key = re.compile(rf"(?:^|(?<=\s))((?:{name})(?:(?:, | or | and )(?:{name}))*):\s")
+    one = "|".join(sorted(map(re.escape, model.model_fields), key=len, reverse=True))
+    key = re.compile(rf"(?:^|(?<=\s))((?:{one})(?:(?:, | or | and )(?:{one}))*):\s")
     meanings: dict[str, str] = {}
     notes = []
     for paragraph in text.split("\n\n"):
@@ -220,7 +220,8 @@ def _read(model: type[Any]) -> tuple[dict[str, str], list[str]]:
         if before.strip():
             notes.append(before.strip())
         for names, meaning in zip(found[::2], found[1::2], strict=True):
-            meanings.update(dict.fromkeys(re.split(", | or | and ", names), meaning.strip()))
+            for name in re.split(", | or | and ", names):
+                meanings[name] = f"{meanings.get(name, '')} {meaning}".strip()
     return meanings, notes
 
 

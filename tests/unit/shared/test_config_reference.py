@@ -14,7 +14,7 @@ from shared.keys import as_markdown, as_text
 
 
 class Step(Config):
-    """How far. rate: a second. least, most: steps.
+    """How far. rate: a second. least, most: steps. most: null is no end.
 
     Nothing else.
     """
@@ -112,7 +112,7 @@ def test_a_wrong_path_is_told_where_it_goes_wrong(wanted, message):
 
 
 def test_meanings_come_from_docstrings_and_add_up():
-    assert meaning_of(Step, "least") == meaning_of(Step, "most") == "steps."
+    assert (meaning_of(Step, "least"), meaning_of(Step, "most")) == ("steps.", "steps. null is no end.")
     assert meaning_of(Hike, "kind") == "on foot. Here: in the | mountains."
     assert meaning_of(Trip, "title") == ""
     assert [section.notes() for section in sections(Step)] == [["How far.", "Nothing else."]]
