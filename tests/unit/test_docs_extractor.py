@@ -50,7 +50,7 @@ def test_the_example_makes_rows(tmp_path: Path) -> None:
     file, section, line, config = example()
     apply_example(tmp_path, file, section, line)
     picture_HW3 = np.full((64, 96, 3), 255, np.uint8)
-    picture_HW3[:32, :48] = (255, 0, 51)
+    picture_HW3[:32, 48:] = (255, 0, 51)
     Image.fromarray(picture_HW3).save(tmp_path / "picture.png")
     (tmp_path / "videos.csv").write_text("video_id,video_path\npicture,picture.png\n")
     (tmp_path / "config.yaml").write_text(config)
@@ -58,7 +58,7 @@ def test_the_example_makes_rows(tmp_path: Path) -> None:
     ran = command(tmp_path, "run", "config.yaml")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     (row,) = open_store(tmp_path / "store").stream("colours").read(0)
-    np.testing.assert_allclose(row.reshape(4, 3), [(1, 0, 0.2), (1, 1, 1), (1, 1, 1), (1, 1, 1)], atol=1e-6)
+    np.testing.assert_allclose(row.reshape(4, 3), [(1, 1, 1), (1, 0, 0.2), (1, 1, 1), (1, 1, 1)], atol=1e-6)
 
     keys = command(tmp_path, "keys", "streams.colours")
     assert "grid: integer above 0; default 4\n      cells on a side." in keys.stdout
