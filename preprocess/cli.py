@@ -15,6 +15,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from preprocess.cli_adapt import AdaptCommand, adapt_command
+from preprocess.cli_config import keys_command
 from preprocess.cli_store import store_commands
 from shared.config import load_config
 from shared.edit.ids import listing
@@ -63,6 +64,7 @@ class _RunCommand(TyperCommand):
 
 
 app.command(name="adapt", cls=AdaptCommand)(adapt_command)
+app.command(name="keys")(keys_command)
 
 
 @app.command(name="run", cls=_RunCommand)

@@ -17,8 +17,9 @@ from shared.schema import Container, Name
 
 
 class RayOptions(Config):
-    """address: a running cluster (`auto` finds it); none: a private one here, with `cpus` CPUs.
+    """address: a running cluster (`auto` finds it); null starts a private one here, with `cpus` CPUs.
 
+    cpus: of a private cluster (default: those that this process may use).
     actors: extraction workers (default: one a GPU, else one a CPU). A worker reserves a GPU and no CPU: CPUs are for
     decode tasks, which could starve otherwise. decode_cpus: what each of these reserves.
     videos_ahead: videos that each worker has decoding before it needs them. object_store_mib: frames in flight, in MiB.
@@ -46,7 +47,8 @@ class PreprocessConfig(Config):
     streams: extractors by the name of the stream they make.
     captions: where captions are that the input manifest does not name.
     sets: manifest sets by name; none to make features only.
-    container: `npy` or `h5`, for the rows. shard_videos: inputs per shard (default: by the number of inputs, at most
+    decode: limits of decoding. ray: how the engine `ray` spreads the work.
+    container: of the rows, NumPy's or HDF5. shard_videos: inputs per shard (default: by the number of inputs, at most
     1,024).
     engine: `ray`, or `here` for this process alone (no deadlines).
     device: what extracts; `auto` takes CUDA where this process sees it. Say `cuda` when only the cluster's other

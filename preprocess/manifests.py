@@ -44,6 +44,9 @@ _BATCH_CAPTIONS = 4096
 class SetConfig(Config):
     """One manifest set: the stream whose rows it refers to, and how captions become its windows and token ids.
 
+    stream: whose rows the windows count. clean: what is taken out of cues and repaired. segment: where to cut anew.
+    filters: which captions are left out. windows: the spans that are samples. split: which video trains.
+    tokenizer: what makes token ids.
     embeddings: a frozen text encoder that writes the captions' embeddings beside their ids; null: none.
     """
 

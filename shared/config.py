@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, ValidationError
 from yaml import YAMLError
 
+from shared.config_schema import explain_mistakes
 from shared.errors import RequestError
 from shared.explain import why_unreadable
 
@@ -36,14 +37,14 @@ def load_config(path: Path | str, model: type[ConfigT], overrides: Sequence[str]
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        raise RequestError(_explain(error, path, model)) from None
+        raise RequestError("\n".join([f"config {path} is not valid:", *explain_mistakes(error, model)])) from None
 
 
 def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The merged plain dictionary of a YAML file and its overrides, references resolved."""
     for item in overrides:
         if "=" not in item or item.startswith("="):
-            raise RequestError(f"override {item!r} is not of the form key=value, as in train.epochs=3")
+            raise RequestError(f"override {item!r} is not of the form key=value, as in store=/data/store")
     try:
         base = OmegaConf.load(path)
         if not isinstance(base, DictConfig):
@@ -67,29 +68,3 @@ def _holds_nul(value: object) -> bool:
     if isinstance(value, list):
         return any(_holds_nul(part) for part in value)
     return isinstance(value, str) and "\0" in value
-
-
-def _explain(error: ValidationError, path: Path | str, model: type[BaseModel]) -> str:
-    lines = [f"config {path} is not valid:"]
-    for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            known = ", ".join(_keys_at(model, item["loc"][:-1]))
-            lines.append(f"  {key}: unknown key" + (f"; known here: {known}" if known else ""))
-        elif item["type"] == "missing":
-            lines.append(f"  {key}: missing, and it has no default")
-        else:
-            lines.append(f"  {key or '(whole file)'}: {item['msg']}, got {item['input']!r}")
-    return "\n".join(lines)
-
-
-def _keys_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The keys that the section at `location` accepts, as far as its type can be followed."""
-    current: type[BaseModel] = model
-    for part in location:
-        field = current.model_fields.get(str(part))
-        annotation = field.annotation if field else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        current = annotation
-    return sorted(current.model_fields)

@@ -26,7 +26,8 @@ VERSION = VERSIONS[-1]
 Kind = Literal["features", "frames"]
 Container = Literal["npy", "h5"]
 DType = Literal["float16", "float32", "uint8"]
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 # No dot: `windows-<split>.csv` must not read like a later part of another split.
 TWINS = ("tokens.npy", "offsets.npy")
 EMBEDDINGS = "embeddings.npy"

@@ -82,6 +82,21 @@ def report(
     typer.echo(f"report: {write_report(run, store=store, split=split, out=out)}")
 
 
+@app.command()
+def keys(
+    section: Annotated[
+        str, typer.Argument(metavar="[SECTION]", help="A dotted path: optim, model.text, loss.mil_nce; default: all.")
+    ] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/configuration.md has it.")] = False,
+) -> None:
+    """Print every key of a config: what it takes, its default, what it means."""
+    with held_interrupts():
+        from shared.keys import print_keys
+        from train.config import FitConfig
+
+    print_keys("train", FitConfig, section, markdown)
+
+
 def _run_of(target: Path, overrides: list[str]) -> Path:
     """The checkpoint or run folder that a target names; a config names its run folder."""
     with held_interrupts():

@@ -23,6 +23,9 @@ class FitConfig(Config):
     """One training run. Paths are relative to the current folder.
 
     store, set, stream: what to train on; `stream` may stay out, a set knows its own. run: the folder that it fills.
+    model: sizes and towers. loss: what is learned from. optim: how. schedule: of the learning rate. order: which
+    sample comes when. data: how much of a window is read. checkpoint: when to save. evaluate: how to measure retrieval.
+    device: `auto` is CUDA where there is one, else the CPU.
     train_split, val_split: names in the set; no validation where val_split is null.
     batch_size: the global batch, over all ranks. epochs or steps: one of them. seed: of weights, order and dropout.
     precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 class DataConfig(Config):
     """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
-    part. max_tokens: captions are cut there, None for the manifest set's own limit. prefetch: batches made ahead.
+    part. max_tokens: captions are cut there, null for the manifest set's own limit. prefetch: batches made ahead.
     """
 
     max_rows: int = Field(default=64, ge=1)

@@ -17,17 +17,21 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class GroupConfig(Config):
-    """Parameters whose name matches `pattern` (as in a shell: `text.encoder.*`) learn at `scale` times the rate."""
+    """Parameters whose name matches `pattern` (as in a shell: `text.encoder.*`) learn at `scale` times the rate.
+
+    pattern: of names. scale: factor of the rate.
+    """
 
     pattern: str
     scale: float = Field(gt=0)
 
 
 class OptimConfig(Config):
-    """lr: the peak rate. clip: largest gradient norm over all parameters, None for no limit. freeze: name patterns.
+    """name: the optimiser. lr: the peak rate. clip: largest gradient norm over all parameters, null for no limit.
 
-    weight_decay spares biases, norms and the temperature. betas belong to adamw, momentum to sgd. A parameter follows
-    the first of `groups` that matches it.
+    weight_decay: of adamw and sgd; spares biases, norms and the temperature. betas: of adamw. momentum: of sgd.
+    freeze: patterns of the names of parameters that do not learn.
+    groups: patterns with rates of their own; a parameter follows the first that matches it.
     """
 
     name: Literal["adamw", "sgd"] = "adamw"

@@ -11,7 +11,10 @@ from shared.config import Config
 
 
 class ScheduleConfig(Config):
-    """name: `cosine` falls to `final` x the peak, `constant` stays. warmup: share of all steps with a linear rise."""
+    """name: `cosine` falls to `final` x the peak, `constant` stays. warmup: share of all steps with a linear rise.
+
+    final: where `cosine` ends, as a share of the peak.
+    """
 
     name: Literal["cosine", "constant"] = "cosine"
     warmup: float = Field(default=0.1, ge=0.0, lt=1.0)

@@ -42,7 +42,17 @@ _MOST_PASSES = 32
 
 
 class CleanConfig(Config):
-    """One switch per step, in the order of the steps; `examples` (before, after) are kept of each."""
+    """One switch per step, in the order of the steps.
+
+    times: start after end is swapped, before zero cut; no number, no cue. zero_length: a cue of no length goes.
+    tags: markup goes, inline timestamps count. entities: `&amp;` and its like become characters.
+    rolling: what a cue repeats of the one before goes (automatic captions).
+    mojibake: text decoded with the wrong table is mended. unicode: NFC, unseen characters go.
+    sounds: marks as [Music] go. speakers: marks as `>>` and labels as `HOST` go.
+    whitespace: a run of it is one space. empty: a cue without letter or digit goes.
+    beyond_end: what lies after the end of the video goes. duplicates: a cue that says the same at the same time goes.
+    overlaps: a cue ends where the next begins. examples: how many pairs of before and after are kept of each step.
+    """
 
     times: bool = True
     zero_length: bool = True

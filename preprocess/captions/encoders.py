@@ -19,7 +19,7 @@ class EncoderConfig(Config):
     pooling: `projection` is CLIP's text embedding; `mean` (over the tokens) and `first` (the first token) are of any
     encoder's last layer.
     max_length: most ids of a caption, special ones included. batch_size: captions per call, always so many.
-    precision: of the model on a GPU (autocast); a CPU always computes in float32.
+    device: what encodes. precision: of the model on a GPU (autocast); a CPU always computes in float32.
     """
 
     weights: str

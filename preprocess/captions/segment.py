@@ -21,7 +21,10 @@ _WORD = re.compile(r"\S+")
 
 
 class SegmentConfig(Config):
-    """by: where to cut. max_words: never more words than this in a caption. pause: seconds of silence that always cut.
+    """by: where to cut: `cue` leaves captions as they are, `sentence` cuts after sentences, `pause` at silence, `words`
+    after `max_words`.
+
+    max_words: never more words than this in a caption. pause: seconds of silence that always cut.
 
     With `by: cue` the other two are not used.
     """

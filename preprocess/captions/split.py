@@ -22,6 +22,7 @@ class SplitConfig(Config):
     key: another key deals the videos anew. exclude: a text file of video ids, one a line (an evaluation set), or null.
     near_duplicates: videos and captions of one split that are nearly the same in another are not looked for (`off`),
     found and told (`report`), or left out of the split `training` as well (`drop`).
+    training: name of the training split.
     similar_videos: from which cosine of their mean rows on two videos are nearly the same.
     duplicate_words: captions of fewer words are never duplicates.
     one_word_from: captions of at least so many words are duplicates, too, where one has the other's words in another

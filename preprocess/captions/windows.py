@@ -22,11 +22,14 @@ from shared.config import Config
 
 
 class WindowConfig(Config):
-    """strategy: see the module. Seconds where nothing else is said.
+    """What a sample is. Seconds where nothing else is said.
 
+    strategy: `caption` makes a window for each caption; `fixed` windows of one length, with all captions that overlap
+    them; `video` one window, the whole video.
     min_seconds: `caption` windows are at least this long, within the video.
-    candidates: K of `caption`.
-    length, hop: of `fixed` windows; hop null means length, so that they follow each other.
+    candidates: K of `caption`: the captions whose centres are nearest, its own first.
+    length: of `fixed` windows. hop: from one `fixed` window to the next; null means length, so that they follow each
+    other.
     min_overlap: a caption belongs to a `fixed` window when they share this much, or all of the shorter of the two.
     max_candidates: of `fixed` and `video`: the captions whose centres are nearest to the window's; null means all.
     """

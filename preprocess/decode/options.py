@@ -17,7 +17,8 @@ class DecodeOptions(Config):
 
     backend: `auto` chooses for each video (see media_source.py), the others are for tests and comparisons.
     keep_partial: keep what decodes of damaged files, with `VideoInfo.partial` set, instead of failing them.
-    max_seconds, max_frames, max_pixels (width x height of one frame), max_bytes (of the file): the limits.
+    max_seconds: the longest video. max_frames: the most frames of a video. max_pixels: the largest width x height of a
+        frame. max_bytes: the largest file.
     timeout_s: seconds for one video, enforced by whoever runs the decoding in a process that can be killed; the
         ffmpeg subprocess also limits its own CPU seconds to it, so that an orphan ends by itself.
     threads: decoder threads per video; 1, because many workers share a machine.

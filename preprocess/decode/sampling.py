@@ -14,15 +14,22 @@ from shared.config import Config
 
 
 class Sampling(Config):
-    """strategy:
-    fps        one row every 1/fps seconds: the frame on screen at k/fps, for the span [k/fps, (k+1)/fps)
-    dense      clips of `frames` frames, 1/fps seconds apart, a new clip every `hop` seconds (default: clip length)
-    uniform    `frames` single-frame rows per video, at the middle of `frames` equal parts of it
-    keyframes  one row for every key frame of the stream: fast, approximate in time (the encoder chose the places)
+    """Which frames make a row, by one of four strategies:
+
+    `fps` makes one row every 1/fps seconds: the frame on screen at k/fps, for the span [k/fps, (k+1)/fps);
+
+    `dense` makes clips of `frames` frames, 1/fps seconds apart, a new clip every `hop` seconds;
+
+    `uniform` makes `frames` single-frame rows per video, at the middle of `frames` equal parts of it;
+
+    `keyframes` makes one row for every key frame of the stream: fast, approximate in time (the encoder chose them).
+
+    strategy: one of these; a setting that it does not use is refused.
+    fps: rows, or frames of a clip, in a second. frames: of a clip, or (`uniform`) of a video.
+    hop: seconds from the start of a clip to that of the next; null is the clip's length.
 
     Every row that begins before the end of the video exists; its end is cut at the end of the video. A clip that
     reaches past the end repeats its last frame and says how many are valid. Instants before the first frame show it.
-    Raises a validation error for settings that the strategy does not use.
     """
 
     strategy: Literal["fps", "dense", "uniform", "keyframes"] = "fps"

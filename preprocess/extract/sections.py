@@ -17,9 +17,9 @@ S3D_KINETICS_LEAST_FRAMES = 14
 
 
 class SectionBase(Config):
-    """Base of every section. kind: the key in `EXTRACTORS`. sampling: which frames make a row.
+    """Base of every section. kind: which extractor. sampling: which frames make a row.
 
-    batch_size: clips per call of the extractor; None is its own choice for the device.
+    batch_size: clips per call of the extractor; null is its own choice for the device.
     """
 
     kind: str
@@ -31,6 +31,7 @@ class ModelSection(SectionBase):
     """Keys that every extractor with a model has; its batch size moves the last bits and is part of the fingerprint.
 
     weights: a path, `package:NAME/path`, a name that the extractor knows, or `random` (with `seed`) for trying out.
+    seed: of random weights, and of nothing else.
     dtype: of the stored rows. precision: of the model on a GPU (autocast); a CPU always computes in float32.
     l2_normalize: rows of length 1. full_frames: hand the model's own preprocessing full-size frames, instead of
         ones that the decoder has scaled down to the size it is about to resize to (faster, hardly different).
@@ -53,9 +54,11 @@ class ModelSection(SectionBase):
 
 
 class TimmSection(ModelSection):
-    """model: a timm name. weights: default the packaged file for the default model, `hub` (timm's own) for any other.
+    """An image model of the library timm, on single frames.
 
-    mean, std (of pixels in [0, 1]), size (pixels): instead of the model's own data configuration.
+    model: a timm name. weights: default the packaged file for the default model, `hub` (timm's own) for any other.
+
+    mean, std: of pixels in [0, 1], instead of the model's own. size: pixels of a side, instead of the model's own.
     """
 
     kind: Literal["timm"] = "timm"
@@ -71,7 +74,10 @@ class TimmSection(ModelSection):
 
 
 class S3DHowTo100MSection(ModelSection):
-    """output: `video_embedding` (512, the joint space with text) or `mixed_5c` (1024, for transfer). size: pixels."""
+    """S3D-G as released with MIL-NCE for HowTo100M, on clips.
+
+    output: `video_embedding` (512, the joint space with text) or `mixed_5c` (1024, for transfer). size: pixels.
+    """
 
     kind: Literal["s3d_howto100m"] = "s3d_howto100m"
     sampling: Sampling = Field(default_factory=lambda: Sampling(strategy="dense", fps=10.0, frames=32))
@@ -90,7 +96,10 @@ class S3DHowTo100MSection(ModelSection):
 
 
 class S3DKineticsSection(ModelSection):
-    """weights: default torchvision's KINETICS400_V1, whose published accuracy is for 128 frames at 15 a second."""
+    """S3D of torchvision, trained on Kinetics-400, on clips.
+
+    weights: default torchvision's KINETICS400_V1, whose published accuracy is for 128 frames at 15 a second.
+    """
 
     kind: Literal["s3d_kinetics"] = "s3d_kinetics"
     sampling: Sampling = Field(default_factory=lambda: Sampling(strategy="dense", fps=15.0, frames=128))
@@ -106,7 +115,9 @@ class S3DKineticsSection(ModelSection):
 
 
 class VideoMAESection(ModelSection):
-    """weights: the folder of a transformers checkpoint, or a hub id.
+    """VideoMAE, the mean over its tokens, on clips.
+
+    weights: the folder of a transformers checkpoint, or a hub id.
 
     Kinetics checkpoints saw every 4th frame of about 30 a second (the default), Something-Something ones every 2nd.
     """
@@ -121,7 +132,10 @@ class VideoMAESection(ModelSection):
 
 
 class ClipSection(ModelSection):
-    """weights: the folder of a transformers checkpoint (both towers, or vision with projection), or a hub id."""
+    """The vision tower of CLIP, on single frames.
+
+    weights: the folder of a transformers checkpoint (both towers, or vision with projection), or a hub id.
+    """
 
     kind: Literal["clip"] = "clip"
 
@@ -136,7 +150,9 @@ Side = Annotated[int, Field(strict=True, ge=1, le=8192)]
 
 
 class FramesSection(SectionBase):
-    """size: pixels of a row's picture, one number for a square or [height, width].
+    """No model: the pixels themselves, as thumbnails or clips.
+
+    size: pixels of a row's picture, one number for a square or [height, width].
 
     fit: `crop` fills the size and cuts what stands over, evenly on both sides; `pad` keeps all and adds black.
     With `dense` sampling a row is a clip (T, H, W, 3), with every other strategy one picture (H, W, 3).

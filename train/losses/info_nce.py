@@ -11,7 +11,7 @@ from train.losses.masking import masked_logsumexp, mean_over, negative_pairs, sc
 
 
 class InfoNceConfig(Config):
-    """mask_same_video: other clips of the anchor's video are not its negatives."""
+    """name: the loss. mask_same_video: other clips of the anchor's video are not its negatives."""
 
     name: Literal["info_nce"] = "info_nce"
     mask_same_video: bool = True

@@ -12,7 +12,9 @@ from train.losses.masking import masked_logsumexp, mean_over, negative_pairs, sc
 
 
 class MilNceConfig(Config):
-    """positives: `once` in the denominator (the paper) or `twice` (the authors' release, to reproduce its logs).
+    """name: the loss.
+
+    positives: `once` in the denominator (the paper) or `twice` (the authors' release, to reproduce its logs).
 
     mask_same_video: other clips of the anchor's video are not its negatives.
     """

@@ -12,7 +12,10 @@ from shared.config import Config
 
 
 class TemperatureConfig(Config):
-    """value: the temperature, or its start when it is learned. minimum, maximum: bounds of a learned one."""
+    """value: the temperature, or its start when it is learned. learned: whether it is.
+
+    minimum, maximum: bounds of a learned one.
+    """
 
     value: float = Field(default=0.07, gt=0)
     learned: bool = False

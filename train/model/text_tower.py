@@ -31,8 +31,9 @@ class TokenSpec:
 
 
 class WordsConfig(Config):
-    """The text tower of MIL-NCE. word_dim and hidden are its sizes; 300 and 2048 are the paper's.
+    """The text tower of MIL-NCE.
 
+    name: the tower. word_dim: size of a word's vector, 300 in the paper. hidden: of the layer behind it, 2048 there.
     table: a file with a word table, (vocab_size, word_dim) as .npy or a torch-saved tensor (the released word2vec.pth),
     row number = token id. train_table: whether the table learns; the paper keeps word2vec fixed.
     """
@@ -45,7 +46,7 @@ class WordsConfig(Config):
 
 
 class BertConfig(Config):
-    """weights: a folder, `package:NAME/folder`, or a hub id of a transformers encoder.
+    """name: the tower. weights: a folder, `package:NAME/folder`, or a hub id of a transformers encoder.
 
     frozen: the encoder gets no gradient and no dropout, only the projection behind it learns.
     """

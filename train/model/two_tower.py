@@ -22,7 +22,10 @@ _NO_MEMORY = re.compile(r"tried to allocate (\d+) bytes")
 
 
 class ModelConfig(Config):
-    """dim: size of the joint embedding. normalise: L2-normalise both sides (the original MIL-NCE does not)."""
+    """dim: size of the joint embedding. normalise: L2-normalise both sides (the original MIL-NCE does not).
+
+    video: rows to one vector. text: a caption to one vector. temperature: what similarities are divided by.
+    """
 
     dim: Width = Field(default=256, ge=1)
     normalise: bool = True

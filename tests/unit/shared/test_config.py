@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from shared.config import Config, load_config
 from shared.errors import RequestError
+from shared.schema import Name
 
 
 class Optimiser(Config):
@@ -68,7 +70,7 @@ def test_every_mistake_is_listed(config):
 
 @pytest.mark.parametrize("item", ["optimiser.lr", "=3", "--lr"])
 def test_an_override_must_be_key_and_value(config, item):
-    with pytest.raises(RequestError, match="is not of the form key=value"):
+    with pytest.raises(RequestError, match="is not of the form key=value, as in store="):
         load_config(config("store: out\n"), Job, [item])
 
 
@@ -108,3 +110,45 @@ def test_an_unset_environment_variable_is_named(config, monkeypatch):
     monkeypatch.delenv("CLIPMILL_TEST_ROOT", raising=False)
     with pytest.raises(RequestError, match="CLIPMILL_TEST_ROOT"):
         load_config(config("store: ${oc.env:CLIPMILL_TEST_ROOT}\n"), Job)
+
+
+class Soft(Config):
+    kind: Literal["soft"] = "soft"
+    size: Annotated[int, Field(ge=1)] | tuple[int, int] = 3
+
+
+class Hard(Config):
+    kind: Literal["hard"] = "hard"
+    edges: tuple[Optimiser, ...] = ()
+
+
+class Deep(Config):
+    parts: dict[Name, Annotated[Soft | Hard, Field(discriminator="kind")]] = Field(default_factory=dict)
+    other: Optimiser | None = None
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("parts.a={kind: soft, sise: 1}", "parts.a.sise: unknown key; known here: kind, size; is `size` meant?"),
+        ("parts.a={kind: soft, x: 1}", "parts.a.x: unknown key; known here: kind, size"),
+        ("parts.a={kind: hard, edges: [{rl: 1}]}", "parts.a.edges.0.rl: unknown key; known here: betas, lr"),
+        ("other.learning=1", "other.learning: unknown key; known here: betas, lr"),
+        ("parts.a={kind: soff}", "parts.a.kind: expected `hard` or `soft`, got 'soff'; is `soft` meant?"),
+        ("parts.a={size: 1}", "parts.a.kind: missing, and it has no default; expected `hard` or `soft`"),
+        ("parts.a=5", "parts.a: expected a section of `key: value` pairs, got 5"),
+        ("parts=5", "parts: expected {NAME: section}, got 5"),
+        ("parts={a b: {kind: soft}}", "parts: 'a b' is no name here; expected name (letters, digits, _ . -, "),
+        ("parts.a={kind: soft, size: big}", "parts.a.size: expected integer of at least 1 or [integer, integer], got"),
+        ("other.betas=[1]", "other.betas: expected [number, number], got [1]"),
+        ("other.betas=[1, x]", "other.betas.1: expected number, got 'x'"),
+        ("other.lr=nan", "other.lr: expected a finite number, got 'nan'"),
+        ("other.lr=null", "other.lr: expected number, got null"),
+    ],
+)
+def test_mistakes_are_told_in_plain_words_at_every_depth(config, override, line):
+    with pytest.raises(RequestError) as caught:
+        load_config(config("{}\n"), Deep, [override])
+    told = str(caught.value).splitlines()[1:]
+    assert len(told) == 1
+    assert told[0].startswith(f"  {line}")
