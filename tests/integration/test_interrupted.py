@@ -17,6 +17,7 @@ import pytest
 def test_a_signal_while_modules_are_imported(place, command, number, tmp_path):
     code = f"""
 import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what starts the tests may have left it ignored
 class Stop:
     def find_spec(self, name, path=None, target=None):
         if name == {place!r}:
