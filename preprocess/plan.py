@@ -16,9 +16,9 @@ from pathlib import Path
 from preprocess.inputs import InputVideo
 from shared.edit.ids import DAMAGED
 from shared.errors import Failure
-from shared.features import read_shard_index
 from shared.fingerprint import fingerprint
 from shared.schema import ShardIndex, Source, StreamEntry, stream_folder
+from shared.stream_index import read_shard_index
 
 MAX_SHARD_VIDEOS = 1024
 # Small jobs are cut into about this many units, so that all workers of one machine have something to do.

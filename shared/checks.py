@@ -5,19 +5,26 @@ Each file and each block once, the first time it is read: later reads cost a loo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from shared.errors import DamageFound
 from shared.fingerprint import hash_file
-from shared.schema import Checksums, FileEntry, ShardIndex
+from shared.row_sources import RowSource, ShardRows
+from shared.row_values import bad_row
+from shared.schema import Checksums, FileEntry
 from shared.shard_writer import block_digests
 
 # Digits of a 64-bit checksum in hex.
 _DIGEST = 16
 MISSING = "missing"
+# Blocks, of 64 KiB as our writer makes them, that are copied out in one call.
+_BLOCKS_AT_ONCE = 16
 
 
 class FileChecks:
@@ -65,41 +72,94 @@ def check_file(path: Path, entry: FileEntry) -> str | None:
     return None if found == entry.xxh3 else f"content changed: xxh3 {found}, expected {entry.xxh3}"
 
 
+@dataclass(frozen=True)
+class BlockTable:
+    """The block checksums of a stream's shards. Blocks are counted through all shards: those of shard s begin at
+    first_block_S[s] and hold block_rows_S[s] rows each; digest_N: uint64, the xxh3-64 of each.
+    """
+
+    block_rows_S: np.ndarray
+    first_block_S: np.ndarray
+    digest_N: np.ndarray
+
+
 class BlockChecks:
-    """The blocks of one shard's rows. path: of its row file, for messages. rows: (N, *row_shape), mapped."""
+    """Blocks of rows against their checksums, and the rows of features against what no extractor may give.
 
-    def __init__(self, path: Path, rows: np.ndarray, index: ShardIndex) -> None:
-        self._path, self._rows, self._index = path, rows, index
-        self._unread_N = np.ones(-(-len(rows) // index.checksums.block_rows), bool)
-        self._done = False
+    videos: names the videos that have rows [first, last) of a shard, for messages.
+    """
 
-    def require(self, row_N: np.ndarray) -> None:
-        """Check the blocks of the given rows that nobody has read yet. Raises DamageFound naming file and video."""
-        if self._done:
+    def __init__(
+        self,
+        shards: Sequence[ShardRows],
+        source: RowSource,
+        blocks: BlockTable,
+        *,
+        features: bool,
+        videos: Callable[[int, int, int], str],
+    ) -> None:
+        self._shards, self._source, self._blocks = shards, source, blocks
+        self._features, self._videos = features, videos
+        self._rows_S = np.array([shard.shape[0] for shard in shards], np.int64)
+        self._unread_N = np.ones(len(blocks.digest_N), bool)
+        self._unread, self._marking = len(blocks.digest_N), threading.Lock()
+
+    def require(self, shard_N: np.ndarray, first_N: np.ndarray, rows_N: np.ndarray, *, again: bool = False) -> None:
+        """Check the blocks of rows [first, first + rows) of shards that were not checked yet; with `again`, all.
+
+        rows_N: at least 1 each. Raises DamageFound naming file and video.
+        """
+        if not again and not self._unread:
             return
-        block_N = row_N // self._index.checksums.block_rows
-        blocks = np.unique(block_N[self._unread_N[block_N]]).tolist()
-        if not blocks:
-            return
-        bad = bad_blocks(self._rows, self._index.checksums, blocks)
-        if bad:
+        size_N, base_N = self._blocks.block_rows_S[shard_N], self._blocks.first_block_S[shard_N]
+        low_N, high_N = base_N + first_N // size_N, base_N + (first_N + rows_N - 1) // size_N
+        wanted = [np.minimum(low_N + step, high_N) for step in range(int((high_N - low_N).max(initial=-1)) + 1)]
+        block_N = np.unique(np.concatenate(wanted)) if wanted else low_N
+        if not again:
+            block_N = block_N[self._unread_N[block_N]]
+        for start in range(0, len(block_N), _BLOCKS_AT_ONCE):
+            self._check(block_N[start : start + _BLOCKS_AT_ONCE])
+
+    def _check(self, block_N: np.ndarray) -> None:
+        shard_N = np.searchsorted(self._blocks.first_block_S, block_N, side="right") - 1
+        row_bytes = self._shards[0].row_bytes
+        size_N = self._blocks.block_rows_S[shard_N]
+        first_N = (block_N - self._blocks.first_block_S[shard_N]) * size_N
+        rows_N = np.minimum(self._rows_S[shard_N] - first_N, size_N)
+        ends = np.cumsum(rows_N * row_bytes)
+        copied = np.empty(ends[-1], np.uint8)
+        if row_bytes:
+            self._source.copy(shard_N, first_N * row_bytes, rows_N * row_bytes, copied, ends - rows_N * row_bytes)
+        parts = np.split(copied, ends[:-1])
+        for block, shard, first, part in zip(block_N.tolist(), shard_N.tolist(), first_N.tolist(), parts, strict=True):
+            self._check_block(block, shard, first, part)
+
+    def _check_block(self, block: int, shard: int, first: int, part: np.ndarray) -> None:
+        file = self._shards[shard]
+        rows = part.view(file.dtype).reshape(-1, *file.shape[1:]) if file.row_bytes else part
+        if xxhash.xxh3_64_intdigest(part.data) != self._blocks.digest_N[block]:
+            number = block - int(self._blocks.first_block_S[shard])
             raise DamageFound(
-                f"{self._path} is damaged: the checksum of block {bad[0]}, which holds rows of {self._videos(bad[0])}, "
-                "is another one; run `verify`, then `repair`"
+                f"{file.path} is damaged: the checksum of block {number}, which holds rows of "
+                f"{self._videos(shard, first, first + len(rows))}, is another one; run `verify`, then `repair`"
             )
-        # Two threads at most do the same work twice: a block is marked only after it was found whole.
-        self._unread_N[blocks] = False
-        self._done = not self._unread_N.any()
+        if self._unread_N[block]:
+            if self._features:
+                self._refuse_bad_rows(shard, first, rows)
+            with self._marking:
+                # Two threads at most do the same work twice: a block is marked only after it was found whole.
+                self._unread -= int(self._unread_N[block])
+                self._unread_N[block] = False
 
-    def _videos(self, block: int) -> str:
-        first = block * self._index.checksums.block_rows
-        last = first + self._index.checksums.block_rows
-        inside = [v.id for v in self._index.videos if v.first_row < last and v.first_row + v.rows > first]
-        return (
-            ("video " if len(inside) == 1 else "videos ")
-            + ", ".join(map(repr, inside[:3]))
-            + (", ..." if len(inside) > 3 else "")
-        )
+    def _refuse_bad_rows(self, shard: int, first: int, rows: np.ndarray) -> None:
+        found = bad_row(rows)
+        if found:
+            row, what = first + found[0], found[1]
+            owner = self._videos(shard, row, row + 1)
+            raise DamageFound(
+                f"{self._shards[shard].path} has a row that is {what}: row {row}, of {owner}; "
+                "no model can learn from it: remove the video with `preprocess remove`, or extract it again"
+            )
 
 
 def bad_blocks(rows: np.ndarray, checksums: Checksums, blocks: list[int]) -> list[int]:

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import struct
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from shared.errors import DamageFound
+from shared.mapping import map_file
 from shared.schema import Container, DType
 
 DATASET = "features"
@@ -170,10 +172,19 @@ def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DT
     shape: (rows, *row_shape) as the shard's index says. Raises DamageFound naming the file when header, shape,
     dtype or size disagree: reading past the end of a shortened mapping would kill the process.
     """
+    offset = row_offset(container, path, shape, dtype)
+    return _mapped(path, offset, shape, np.dtype(dtype))
+
+
+def row_offset(container: Container, path: Path, shape: tuple[int, ...], dtype: DType) -> int:
+    """Where in a finished shard's file the rows begin, in bytes, after it was seen that they are there.
+
+    Raises DamageFound as `map_rows` does.
+    """
     expected = np.dtype(dtype)
-    if container == "npy":
-        return map_array(path, expected, shape)
-    return _map(path, _hdf5_offset(path, shape, expected), shape, expected)
+    offset = _npy_offset(path, expected, shape) if container == "npy" else _hdf5_offset(path, shape, expected)
+    _require_size(path, offset, shape, expected)
+    return offset
 
 
 def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -182,6 +193,12 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
     Its 128 bytes of header are known beforehand, so they are compared and not parsed: a flipped bit in their length
     would shift every value, and NumPy's parser raises half a dozen kinds of errors.
     """
+    offset = _npy_offset(path, dtype, shape)
+    _require_size(path, offset, shape, dtype)
+    return _mapped(path, offset, shape, dtype)
+
+
+def _npy_offset(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
     try:
         with path.open("rb") as file:
             header = file.read(NPY_HEADER_BYTES)
@@ -189,7 +206,7 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
         raise DamageFound(f"{path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
     if header != npy_header(shape, dtype):
         raise DamageFound(f"{path} does not have the npy header of {dtype}{shape}; run `verify`, then `repair`")
-    return _map(path, NPY_HEADER_BYTES, shape, dtype)
+    return NPY_HEADER_BYTES
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
@@ -202,17 +219,24 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     return npy_format.magic(1, 0) + struct.pack("<H", len(header)) + header
 
 
-def _map(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _require_size(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
     need = math.prod(shape) * dtype.itemsize
-    if need == 0:
-        return np.empty(shape, dtype)
     have = path.stat().st_size - offset
     if have < need:
         raise DamageFound(
             f"{path} holds {have} bytes of rows, expected {need}: the file was cut; run `verify`, then `repair`"
         )
-    mapped = np.memmap(path, dtype, "r", offset, shape)
-    return np.asarray(mapped)  # the plain view: np.memmap's own indexing costs three times as much
+
+
+def _mapped(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        flat = map_file(path, offset, size)
+    except OSError as error:
+        warnings.warn(f"{path} cannot be mapped ({error.strerror}): {size} bytes of it are in memory now", stacklevel=3)
+        flat = np.fromfile(path, np.uint8, size, offset=offset)
+        flat.flags.writeable = False
+    return flat.view(dtype).reshape(shape)
 
 
 def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import ValidationError
 
+from shared import pooling, row_sources
 from shared.checks import BlockChecks, FileChecks
-from shared.containers import map_array, map_rows
-from shared.errors import DamageFound, Failure, StoreError
-from shared.explain import first_fault
-from shared.fingerprint import fingerprint, hash_bytes
-from shared.schema import FailureRecord, FileEntry, ShardIndex, StreamEntry, VideoRecord, stream_folder
+from shared.containers import map_array
+from shared.errors import Failure, StoreError
+from shared.fingerprint import fingerprint
+from shared.row_sources import ShardRows, row_source
+from shared.schema import FailureRecord, FileEntry, ShardIndex, ShardRef, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
+from shared.stream_index import StreamIndex, read_shard_index, stream_arrays
 
-Verify = Literal["first", "never"]
+Verify = Literal["never", "first", "always"]
 
 
 class StreamReader:
@@ -25,8 +29,8 @@ class StreamReader:
 
     video_ids: list of str. rows_per_video: int64 (V,). durations: float64 (V,), seconds.
     failures: (video id, Failure) of every video that has no rows in this stream.
-    Opens row files lazily in each process; pickles as a path, a name and a fingerprint.
-    Whatever reads rows, spans or valid counts raises DamageFound where they are missing or damaged.
+    Opens row files when they are first read, in each process, and keeps no descriptor; pickles as a path, a name and a
+    fingerprint. Whatever reads rows, spans or valid counts raises DamageFound where they are missing or damaged.
     """
 
     def __init__(
@@ -37,36 +41,28 @@ class StreamReader:
         files: Mapping[str, FileEntry] | None = None,
         *,
         verify: Verify = "first",
+        mapping: row_sources.Mapping = "auto",
     ) -> None:
         """files: what the root says of every file; indexes, spans and valid counts are checked against it where it is
-        given. verify: whether blocks of rows are checked when they are read for the first time.
+        given. verify: whether blocks of rows are checked never, when first read, or each time they are read. mapping:
+        whether row files are mapped or read.
 
-        Raises DamageFound for an index that is missing or damaged.
+        Raises DamageFound for an index that is missing or damaged, EnvironmentLacking where nothing can be mapped.
         """
         self.store, self.name, self.entry = store, name, entry
         self.folder = store / stream_folder(entry.kind, name)
+        self._verify, self._mapping = verify, mapping
         below = stream_folder(entry.kind, name)
-        self._verify = verify
+        self._index_files = [files.get(f"{below}/{ref.name}.json") if files else None for ref in entry.shards]
         self._files = FileChecks(store, files) if files is not None else None
-        self._indexes = [
-            read_shard_index(self.folder, ref.name, files.get(f"{below}/{ref.name}.json") if files else None)
-            for ref in entry.shards
-        ]
-        placed = [(video, shard) for shard, index in enumerate(self._indexes) for video in index.videos]
-        placed.sort(key=lambda pair: pair[0].id)
-        self._records = [video for video, _ in placed]
-        self.video_ids = [video.id for video in self._records]
-        self._number = {video_id: number for number, video_id in enumerate(self.video_ids)}
-        if len(self._number) != len(self.video_ids):
-            raise StoreError(
-                f"stream {name!r} of {store} holds a video twice: run `python -m preprocess verify {store}`"
-            )
-        self._shard_of = np.array([shard for _, shard in placed], dtype=np.int32)
-        self._first_row = np.array([video.first_row for video in self._records], dtype=np.int64)
-        self.rows_per_video = np.array([video.rows for video in self._records], dtype=np.int64)
-        self.durations = np.array([video.duration for video in self._records], dtype=np.float64)
-        self._rows: dict[int, np.ndarray] = {}
-        self._blocks: dict[int, BlockChecks] = {}
+        self.index = StreamIndex(stream_arrays(self.folder, name, entry, self._index_files))
+        self._indexes: dict[int, ShardIndex] = {}
+        shards = [_shard_rows(self.folder, entry, ref) for ref in entry.shards]
+        self._row_bytes = math.prod(entry.row_shape) * self.dtype.itemsize
+        self._source = row_source(shards, mapping)
+        self._blocks = BlockChecks(
+            shards, self._source, self.index.blocks, features=entry.kind == "features", videos=self._names
+        )
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -81,9 +77,22 @@ class StreamReader:
         return self.entry.fingerprint
 
     @property
+    def video_ids(self) -> list[str]:
+        return self.index.video_ids
+
+    @property
+    def rows_per_video(self) -> np.ndarray:
+        return self.index.rows_V
+
+    @property
+    def durations(self) -> np.ndarray:
+        return self.index.duration_V
+
+    @cached_property
     def failure_records(self) -> list[FailureRecord]:
         """Every video that has no rows in this stream, by id."""
-        return sorted((record for index in self._indexes for record in index.failed), key=lambda record: record.id)
+        indexes = [self._shard_index(shard) for shard in range(len(self.entry.shards))]
+        return sorted((record for index in indexes for record in index.failed), key=lambda record: record.id)
 
     @property
     def failures(self) -> list[tuple[str, Failure]]:
@@ -92,110 +101,164 @@ class StreamReader:
 
     def index_of(self, video_ids: Sequence[str]) -> np.ndarray:
         """int64 (N,): the number of each video, -1 where the stream has no rows of it."""
-        return np.array([self._number.get(video_id, -1) for video_id in video_ids], dtype=np.int64)
+        number = self.index.number
+        return np.array([number.get(video_id, -1) for video_id in video_ids], dtype=np.int64)
 
     def record(self, video: int) -> VideoRecord:
-        return self._records[video]
+        videos = self._shard_index(int(self.index.shard_V[video])).videos
+        return videos[bisect_left(videos, int(self.index.first_row_V[video]), key=lambda record: record.first_row)]
 
     def spans(self, video: int) -> np.ndarray:
         """float64 (rows, 2): [start, end) of every row of a video, in seconds."""
-        record = self._records[video]
+        record = self.record(video)
         if record.step is None or record.length is None:
             return self._side_array(video, ".spans.npy", np.dtype(np.float64), (2,))
         return regular_spans(record.rows, record.start, record.step, record.length, record.end)
 
     def valid(self, video: int) -> np.ndarray:
         """int32 (rows,): real frames in each row, 0 where all are."""
-        if not self._indexes[self._shard_of[video]].valid:
-            return np.zeros(self._records[video].rows, np.int32)
+        if not self.index.valid_S[self.index.shard_V[video]]:
+            return np.zeros(int(self.rows_per_video[video]), np.int32)
         return self._side_array(video, ".valid.npy", np.dtype(np.int32), ())
 
-    def read(self, video: int) -> np.ndarray:
-        """(rows, *row_shape): a read-only view of all rows of a video."""
-        first, shard = int(self._first_row[video]), int(self._shard_of[video])
-        last = first + int(self.rows_per_video[video])
-        rows = self._shard_rows(shard)
-        self._require(shard, np.arange(first, last))
-        return rows[first:last]
+    def read(self, video: int, first_row: int = 0, rows: int | None = None) -> np.ndarray:
+        """(rows, *row_shape): a copy of the rows of a video from `first_row` on, all or so many of them."""
+        count = int(self.rows_per_video[video]) - first_row if rows is None else rows
+        out = np.empty((count, *self.row_shape), self.dtype)
+        video_1, first_row_1, rows_1 = np.array([[video], [first_row], [count]])
+        self.place(video_1, first_row_1, rows_1, out, np.zeros(1, np.int64))
+        return out
 
     def gather(
-        self, video_B: np.ndarray, first_row_B: np.ndarray, rows_B: np.ndarray, length: int | None = None
+        self,
+        video_B: np.ndarray,
+        first_row_B: np.ndarray,
+        rows_B: np.ndarray,
+        length: int | None = None,
+        out: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows [first_row, first_row + rows) of each video, padded with zeros.
 
-        first_row_B, rows_B: relative to the video. length: T of the result; default: the largest of rows_B.
+        first_row_B, rows_B: relative to the video. length: T of the result; default: the largest of rows_B; longer
+        windows are cut at it. out: where to put them, (B, T, *row_shape) of the stored dtype; default: a new array.
         Returns (B, T, *row_shape) of the stored dtype and a bool mask (B, T).
-        length: windows that are longer are cut at it.
         Raises IndexError when a window leaves its video, or when there is no such video (`index_of` gives -1).
         """
-        if ((video_B < 0) | (video_B >= len(self.video_ids))).any():
-            raise IndexError(f"a window is of a video that stream {self.name!r} of {self.store} does not have")
-        if ((first_row_B < 0) | (rows_B < 0) | (first_row_B + rows_B > self.rows_per_video[video_B])).any():
-            raise IndexError(f"a window leaves its video in stream {self.name!r} of {self.store}")
         steps = int(rows_B.max(initial=0)) if length is None else length
+        if out is None:
+            out = np.empty((len(video_B), steps, *self.row_shape), self.dtype)
+        elif out.shape[:2] != (len(video_B), steps):
+            raise ValueError(f"out is {out.shape}, expected {(len(video_B), steps, *self.row_shape)}")
+        self._require_inside(video_B, first_row_B, rows_B)
         mask_BT = np.arange(steps) < rows_B[:, None]
-        row_BT = np.where(mask_BT, (self._first_row[video_B] + first_row_B)[:, None] + np.arange(steps), 0)
-        out = np.zeros((len(video_B), steps, *self.row_shape), self.dtype)
-        shard_B = self._shard_of[video_B]
-        for shard in np.unique(shard_B):
-            wanted = mask_BT & (shard_B == shard)[:, None]
-            rows, row_N = self._shard_rows(int(shard)), row_BT[wanted]
-            self._require(int(shard), row_N)
-            out[wanted] = rows[row_N]
+        self._place(video_B, first_row_B, np.minimum(rows_B, steps), out, np.arange(len(video_B)) * steps)
+        if not mask_BT.all():
+            out[~mask_BT] = 0
         return out, mask_BT
 
-    def _require(self, shard: int, row_N: np.ndarray) -> None:
-        if self._verify == "first":
-            self._blocks[shard].require(row_N)
+    def pool(
+        self, video_B: np.ndarray, first_row_B: np.ndarray, rows_B: np.ndarray, how: pooling.Pooling = "mean"
+    ) -> np.ndarray:
+        """float32 (B, *row_shape): mean or maximum of the rows [first_row, first_row + rows) of each video.
 
-    def _shard_rows(self, shard: int) -> np.ndarray:
-        if shard not in self._rows:
-            index, ref = self._indexes[shard], self.entry.shards[shard]
-            path = self.folder / f"{ref.name}.{index.container}"
-            if not path.exists():
-                raise DamageFound(f"{path} is missing: run `python -m preprocess verify {self.store}`")
-            rows = map_rows(index.container, path, (index.rows, *index.row_shape), index.dtype)
-            self._blocks[shard] = BlockChecks(path, rows, index)
-            self._rows[shard] = rows
-        return self._rows[shard]
+        Computed in float32, some windows at a time, so that (B, T, D) never exists; a window's result does not depend
+        on the others. rows_B: at least 1 each, else ValueError. Raises IndexError as `gather`.
+        """
+        if (rows_B < 1).any():
+            raise ValueError("a window without rows has neither mean nor maximum")
+        self._require_inside(video_B, first_row_B, rows_B)
+        pooled_BD = np.empty((len(video_B), math.prod(self.row_shape)), np.float32)
+        for part in pooling.batches(rows_B, self._row_bytes):
+            rows_NT, _ = self.gather(video_B[part], first_row_B[part], rows_B[part])
+            pooled_BD[part] = pooling.pooled(rows_NT.reshape(*rows_NT.shape[:2], -1), rows_B[part], how)
+        return pooled_BD.reshape(len(video_B), *self.row_shape)
+
+    def place(
+        self, video_N: np.ndarray, first_row_N: np.ndarray, rows_N: np.ndarray, out: np.ndarray, row_N: np.ndarray
+    ) -> None:
+        """Copy N runs of rows to where they belong: run n becomes the rows from row_N[n] on of `out`.
+
+        out: contiguous, of the stored dtype; its rows are counted through all axes before `row_shape`. What no run
+        covers is left as it is. Raises IndexError as `gather` and for a run that leaves `out`, ValueError for an `out`
+        of another kind.
+        """
+        self._require_inside(video_N, first_row_N, rows_N)
+        self._place(video_N, first_row_N, rows_N, out, row_N)
+
+    def _place(
+        self, video_N: np.ndarray, first_row_N: np.ndarray, rows_N: np.ndarray, out: np.ndarray, row_N: np.ndarray
+    ) -> None:
+        fits = out.dtype == self.dtype and out.shape[out.ndim - len(self.row_shape) :] == self.row_shape
+        if not (fits and out.flags.c_contiguous):
+            raise ValueError(
+                f"out is {out.dtype}{out.shape}, expected contiguous {self.dtype} with rows of {self.row_shape}"
+            )
+        row_bytes = self._row_bytes
+        if ((row_N < 0) | ((row_N + rows_N) * row_bytes > out.nbytes)).any():
+            raise IndexError(f"a window leaves the {out.shape} array that it is read into")
+        filled_N = rows_N > 0
+        if not filled_N.all():
+            video_N, first_row_N, rows_N, row_N = (a[filled_N] for a in (video_N, first_row_N, rows_N, row_N))
+        if len(video_N) == 0 or row_bytes == 0:
+            return
+        shard_N, row_in_shard_N = self.index.shard_V[video_N], self.index.first_row_V[video_N] + first_row_N
+        if self._verify != "never":
+            self._blocks.require(shard_N, row_in_shard_N, rows_N, again=self._verify == "always")
+        flat = out.reshape(-1).view(np.uint8)
+        self._source.copy(shard_N, row_in_shard_N * row_bytes, rows_N * row_bytes, flat, row_N * row_bytes)
+
+    def _require_inside(self, video_N: np.ndarray, first_row_N: np.ndarray, rows_N: np.ndarray) -> None:
+        if ((video_N < 0) | (video_N >= len(self.index))).any():
+            raise IndexError(f"a window is of a video that stream {self.name!r} of {self.store} does not have")
+        if ((first_row_N < 0) | (rows_N < 0) | (first_row_N + rows_N > self.rows_per_video[video_N])).any():
+            raise IndexError(f"a window leaves its video in stream {self.name!r} of {self.store}")
+
+    def _shard_index(self, shard: int) -> ShardIndex:
+        if shard not in self._indexes:
+            self._indexes[shard] = read_shard_index(
+                self.folder, self.entry.shards[shard].name, self._index_files[shard]
+            )
+        return self._indexes[shard]
+
+    def _names(self, shard: int, first: int, last: int) -> str:
+        videos = self._shard_index(shard).videos
+        inside = [v.id for v in videos if v.first_row < last and v.first_row + v.rows > first]
+        listed = ", ".join(map(repr, inside[:3])) + (", ..." if len(inside) > 3 else "")
+        return ("video " if len(inside) == 1 else "videos ") + listed
 
     def _side_array(self, video: int, suffix: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-        shard = self._shard_of[video]
+        shard = self.index.shard_V[video]
         path = self.folder / f"{self.entry.shards[shard].name}{suffix}"
         if self._files is not None:
             self._files.require(path.relative_to(self.store).as_posix())
-        whole = map_array(path, dtype, (self._indexes[shard].rows, *shape))
-        first = self._first_row[video]
+        whole = map_array(path, dtype, (self.entry.shards[shard].rows, *shape))
+        first = self.index.first_row_V[video]
         return np.array(whole[first : first + self.rows_per_video[video]])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_same, (self.store, self.name, fingerprint(self.entry.model_dump(mode="json")), self._verify)
+        return _open_same, (
+            self.store,
+            self.name,
+            fingerprint(self.entry.model_dump(mode="json")),
+            self._verify,
+            self._mapping,
+        )
 
 
-def _open_same(store: Path, name: str, entry_fingerprint: str, verify: Verify) -> StreamReader:
+def _shard_rows(folder: Path, entry: StreamEntry, ref: ShardRef) -> ShardRows:
+    path = folder / f"{ref.name}.{entry.container}"
+    return ShardRows(path, entry.container, (ref.rows, *entry.row_shape), entry.dtype)
+
+
+def _open_same(
+    store: Path, name: str, entry_fingerprint: str, verify: Verify, mapping: row_sources.Mapping
+) -> StreamReader:
     """A stream again in another process. Raises StoreError when it has changed since it was pickled."""
     from shared.store import open_store  # `store` builds on this module
 
-    stream = open_store(store).stream(name, verify=verify)
+    stream = open_store(store).stream(name, verify=verify, mapping=mapping)
     if fingerprint(stream.entry.model_dump(mode="json")) != entry_fingerprint:
         raise StoreError(
             f"stream {name!r} of {store} was changed while it was in use: start again with the store as it is"
         )
     return stream
-
-
-def read_shard_index(folder: Path, name: str, expected: FileEntry | None = None) -> ShardIndex:
-    """`<shard>.json`, checked against what the root says of it where that is given.
-
-    Raises DamageFound when it is missing, changed, or not what the format says.
-    """
-    path = folder / f"{name}.json"
-    try:
-        data = path.read_bytes()
-        if expected is not None and hash_bytes(data) != expected.xxh3:
-            raise DamageFound(f"{path} is not what the root says: its content changed; run `verify`, then `repair`")
-        return ShardIndex.model_validate_json(data)
-    except (FileNotFoundError, IsADirectoryError):
-        raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
-    except ValidationError as error:
-        raise DamageFound(f"{path} is not a shard index: {first_fault(error)}; run `verify`, then `repair`") from None

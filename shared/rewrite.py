@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from shared.features import StreamReader, read_shard_index
+from shared.features import StreamReader
 from shared.fingerprint import fingerprint
 from shared.schema import FileEntry, ShardRef, StreamEntry, stream_folder
 from shared.shard_writer import FinishedShard, ShardWriter
+from shared.stream_index import read_shard_index
 
 _COPY_ROWS = 4096
 
@@ -63,9 +64,9 @@ def copy_videos(
 
 
 def _copy_video(reader: StreamReader, number: int, writer: ShardWriter) -> None:
-    record, rows = reader.record(number), reader.read(number)
-    for first in range(0, len(rows), _COPY_ROWS):
-        writer.append(rows[first : first + _COPY_ROWS])
+    record = reader.record(number)
+    for first in range(0, record.rows, _COPY_ROWS):
+        writer.append(reader.read(number, first, min(_COPY_ROWS, record.rows - first)))
     writer.end_video(
         record.id,
         source=record.source,

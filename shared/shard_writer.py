@@ -18,6 +18,7 @@ from shared.atomic import disk_full_stops, write_new_file
 from shared.containers import create_row_file, map_rows, npy_header
 from shared.errors import Failure
 from shared.fingerprint import canonical_json, fingerprint, hash_file
+from shared.row_values import not_finite_rows, zero_rows
 from shared.schema import (
     Checksums,
     FailureRecord,
@@ -238,11 +239,10 @@ def npy_bytes(array: np.ndarray) -> bytes:
 
 
 def _refuse_bad_rows(rows: np.ndarray) -> None:
-    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
-    bad = ~np.isfinite(flat).all(axis=1)
+    bad = not_finite_rows(rows)
     if bad.any():
         raise BadRowsError(Failure("non_finite", "extract", f"{bad.sum()} of {len(rows)} rows are not finite"))
-    zero = ~flat.any(axis=1)
+    zero = zero_rows(rows)
     if zero.any():
         raise BadRowsError(Failure("all_zero", "extract", f"{zero.sum()} of {len(rows)} rows are zero everywhere"))
 

@@ -21,6 +21,7 @@ from shared.features import StreamReader, Verify
 from shared.fingerprint import is_sealed
 from shared.lease import writer_lease
 from shared.manifest_set import ManifestSet
+from shared.row_sources import Mapping
 from shared.schema import FORMAT, VERSIONS, ManifestInfo, Root, SetEntry, stream_folder, version_of
 from shared.shard_writer import FinishedFile
 
@@ -42,14 +43,15 @@ class Store:
         self.path, self.root = path, root
         self._files = FileChecks(path, root.files)
 
-    def stream(self, name: str, *, verify: Verify = "first") -> StreamReader:
+    def stream(self, name: str, *, verify: Verify = "first", mapping: Mapping = "auto") -> StreamReader:
         """The rows of one stream. Raises StoreError naming those that exist, DamageFound for a damaged index.
 
-        verify: `first` checks each block of rows when it is read for the first time, `never` trusts the disk.
+        verify: `first` checks each block of rows when it is read for the first time, `always` each time, `never` trusts
+        the disk. mapping: `auto` maps files where that is safe, else reads them (`pread`).
         """
         if name not in self.root.streams:
             raise StoreError(f"store {self.path} has no stream {name!r}; it has {_names(self.root.streams)}")
-        return StreamReader(self.path, name, self.root.streams[name], self.root.files, verify=verify)
+        return StreamReader(self.path, name, self.root.streams[name], self.root.files, verify=verify, mapping=mapping)
 
     def manifest_set(self, name: str) -> ManifestSet:
         """One manifest set, whose files are checked against the root when they are first read.

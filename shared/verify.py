@@ -14,12 +14,14 @@ from shared.captions import read_caption_shard
 from shared.checks import bad_blocks, check_file
 from shared.containers import map_array, map_rows
 from shared.errors import DamageFound
-from shared.features import StreamReader, read_shard_index
+from shared.features import StreamReader
 from shared.fingerprint import is_sealed
 from shared.manifest_set import ManifestSet
 from shared.manifest_writer import CAPTION_COLUMNS
+from shared.row_values import bad_row
 from shared.schema import EMBEDDINGS, TWINS, Root, ShardIndex, StreamEntry, stream_folder
 from shared.store import ROOT, Store, list_files, open_store
+from shared.stream_index import read_shard_index
 
 _ROWS_AT_ONCE = 65_536
 
@@ -151,11 +153,24 @@ def _stream_disagreements(
         bad = bad_blocks(rows, index.checksums, list(range(-(-len(rows) // index.checksums.block_rows))))
         if bad:
             yield Damage(f"{path}.{index.container}", f"block checksums differ in blocks {bad}")
+        elif entry.kind == "features":
+            yield from _bad_rows(rows, index, f"{path}.{index.container}")
         yield from _side_disagreements(folder / ref.name, path, index)
         for video_id in [video.id for video in index.videos] + [record.id for record in index.failed]:
             if video_id in seen:
                 yield Damage(f"{path}.json", f"video {video_id!r} is in shard {seen[video_id]} too")
             seen[video_id] = ref.name
+
+
+def _bad_rows(rows: np.ndarray, index: ShardIndex, path: str) -> Iterator[Damage]:
+    """The first feature row that is not finite or zero everywhere: another program wrote it."""
+    for first in range(0, len(rows), index.checksums.block_rows):
+        found = bad_row(rows[first : first + index.checksums.block_rows])
+        if found:
+            row, what = first + found[0], found[1]
+            owner = next(video.id for video in index.videos if video.first_row <= row < video.first_row + video.rows)
+            yield Damage(path, f"row {row}, of video {owner!r}, is {what}")
+            return
 
 
 def _side_disagreements(base: Path, path: str, index: ShardIndex) -> Iterator[Damage]:

@@ -111,12 +111,15 @@ class WindowData:
         return self.manifest.caption_texts[int(bag[0])] if len(bag) else None
 
     def _rows(self, window_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows_B1 = self.windows.rows_W[window_B][:, None]
+        """(B, T, D) of the stored dtype, zeros behind a window's rows, and a bool mask (B, T)."""
+        rows_B = self.windows.rows_W[window_B]
+        if not (rows_B > self._steps).any():
+            return self.stream.gather(self._video_W[window_B], self.windows.first_row_W[window_B], rows_B, self._steps)
         place_T = np.arange(self._steps)
-        mask_BT = place_T < rows_B1
+        mask_BT = place_T < rows_B[:, None]
         # Middles of T equal parts where the window has more rows than T, all rows one by one where it has not.
-        spread_BT = ((2 * place_T + 1) * rows_B1) // (2 * self._steps)
-        row_BT = np.where(rows_B1 > self._steps, spread_BT, place_T)
+        spread_BT = ((2 * place_T + 1) * rows_B[:, None]) // (2 * self._steps)
+        row_BT = np.where(rows_B[:, None] > self._steps, spread_BT, place_T)
         first_BT = np.where(mask_BT, self.windows.first_row_W[window_B][:, None] + row_BT, 0)
         video_BT = np.broadcast_to(self._video_W[window_B][:, None], mask_BT.shape)
         rows_ND, _ = self.stream.gather(video_BT.ravel(), first_BT.ravel(), mask_BT.ravel().astype(np.int64), 1)

@@ -8,9 +8,9 @@ from pathlib import Path
 from shared.captions import read_caption_index
 from shared.errors import InputFileError, RequestError, StoreError
 from shared.explain import why_unreadable
-from shared.features import read_shard_index
 from shared.schema import FailureRecord, InputRecord, ShardIndex, StreamEntry, stream_folder
 from shared.store import Store
+from shared.stream_index import read_shard_index
 
 # The reason of a caption record that stands for a takedown: nothing of the video is left, and no run extracts it again.
 REMOVED = "removed"

@@ -16,11 +16,11 @@ from shared.edit.salvage import DamagedShard
 from shared.edit.salvage_captions import from_index, from_text
 from shared.edit.take import shard_number
 from shared.errors import DamageFound
-from shared.features import read_shard_index
 from shared.lease import writer_lease
 from shared.schema import CaptionRef, SetEntry, ShardIndex, ShardRef, StreamEntry, stream_folder
 from shared.shard_writer import FinishedFile
 from shared.store import ROOT, StoreWriter, list_files, open_store, open_writer, parse_root
+from shared.stream_index import read_shard_index
 from shared.verify import damaged_runs, verify_store
 
 ASIDE = "set-aside"

@@ -75,7 +75,7 @@ def test_a_shortened_file_is_refused_before_it_is_mapped(tmp_path, container, mo
     rows = sample(1000)
     path = written(tmp_path, container, rows)
     path.write_bytes(path.read_bytes()[:-lost])
-    monkeypatch.setattr(np, "memmap", lambda *_: pytest.fail("mapped: reading would kill the process"))
+    monkeypatch.setattr(containers, "map_file", lambda *_: pytest.fail("mapped: reading would kill the process"))
     with pytest.raises(DamageFound, match=r"rows\.(npy|h5)"):
         map_rows(container, path, rows.shape, "float16")
 

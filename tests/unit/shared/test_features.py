@@ -16,8 +16,10 @@ from shared.rewrite import shard_without
 from shared.schema import ShardRef
 from shared.shard_writer import ShardWriter
 from shared.store import open_store, open_writer
+from shared.verify import verify_store
 
 BOTH = pytest.mark.parametrize("container", ["npy", "h5"])
+MAPPINGS = pytest.mark.parametrize("mapping", ["mmap", "pread"])
 
 
 @pytest.fixture(scope="module", params=["npy", "h5"])
@@ -42,8 +44,9 @@ def test_whole_videos(stream, samples):
         np.testing.assert_array_equal(stream.spans(number), samples.spans(5 + video))
         assert stream.valid(number).tolist() == [0] * (5 + video)
         assert stream.record(number).id == video_id
-    with pytest.raises(ValueError, match="read-only"):
-        stream.read(0)[0] = 0
+    stream.read(0)[0] = 0
+    np.testing.assert_array_equal(stream.read(0), samples.rows(0, 5), err_msg="what a caller does to a copy is its own")
+    np.testing.assert_array_equal(stream.read(1, 2, 3), samples.rows(1, 6)[2:5])
 
 
 @st.composite
@@ -205,17 +208,113 @@ def test_a_flipped_bit_in_rows_names_file_and_video(tmp_path, samples, container
     assert len(trusting.read(1)) == 6
 
 
-def test_each_block_is_checked_once(stream, monkeypatch):
-    reader = pickle.loads(pickle.dumps(stream))
-    asked = []
-    right = checks.block_digests
+def test_each_block_is_checked_once_or_always(stream, monkeypatch):
+    checked = []
+    right = checks.BlockChecks._check_block
     monkeypatch.setattr(
-        checks, "block_digests", lambda rows, size, blocks: asked.extend(blocks) or right(rows, size, blocks)
+        checks.BlockChecks,
+        "_check_block",
+        lambda self, block, *rest: checked.append(block) or right(self, block, *rest),
     )
-    for _ in range(3):
-        reader.gather(np.array([0, 4, 8]), np.zeros(3, int), np.full(3, 2))
-        reader.read(1)
-    assert asked == [0, 0, 0]
+    for verify, expected in (("never", []), ("first", [0, 1, 2]), ("always", [0, 1, 2, 0] * 3)):
+        checked.clear()
+        reader = open_store(stream.store).stream("default", verify=verify)
+        for _ in range(3):
+            reader.gather(np.array([0, 4, 8]), np.zeros(3, int), np.full(3, 2))
+            reader.read(1)
+        assert checked == expected
+
+
+@BOTH
+@MAPPINGS
+def test_a_bit_that_flips_later_is_found_by_always_alone(tmp_path, samples, container, mapping):
+    path = samples.store(tmp_path / "s", container, units=1)
+    first, always = (open_store(path).stream("default", verify=how, mapping=mapping) for how in ("first", "always"))
+    good = first.read(1)
+    np.testing.assert_array_equal(always.read(1), good)
+    (file,) = path.glob(f"features/default/*.{container}")
+    with file.open("r+b") as opened:
+        opened.seek(file.read_bytes().index(good.tobytes()))
+        opened.write(bytes([good.tobytes()[0] ^ 1]))
+    assert (first.read(1) != good).sum() == 1, "what was found whole is believed"
+    with pytest.raises(DamageFound, match=f"{file.name} is damaged: the checksum of block 0"):
+        always.read(1)
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.nan, "not finite"), (-np.inf, "not finite"), (0, "zero everywhere")])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_that_no_extractor_gives_are_refused_by_name(tmp_path, samples, monkeypatch, value, what, dtype):
+    """Their checksums are right: another program wrote them."""
+    monkeypatch.setattr("shared.shard_writer._refuse_bad_rows", lambda rows: None)
+    entry = samples.entry(dtype=dtype)
+    rows = samples.rows(0, 3, entry)
+    rows[1, slice(None) if value == 0 else 3] = value
+    with open_writer(tmp_path / "s") as writer:
+        with ShardWriter(writer.scratch, "default", entry, "01", 0) as shard:
+            for video, held in (("a", samples.rows(1, 4, entry)), ("b", rows)):
+                shard.append(held)
+                samples.end(shard, video, len(held))
+            done = shard.finish()
+        writer.commit(done.files, streams={"default": entry.model_copy(update={"shards": (done.ref,)})})
+    store = open_store(tmp_path / "s")
+    for _ in range(2):
+        with pytest.raises(DamageFound, match=rf"has a row that is {what}: row 5, of video 'b'; .*preprocess remove"):
+            store.stream("default").read(0)
+    assert [(damage.path.rpartition(".")[2], what in damage.what) for damage in verify_store(tmp_path / "s")] == [
+        ("npy", True)
+    ]
+    assert len(store.stream("default", verify="never").read(1)) == 3
+
+
+@MAPPINGS
+def test_both_ways_of_reading_give_the_same(stream, mapping):
+    reader = open_store(stream.store).stream("default", mapping=mapping)
+    for number in range(9):
+        np.testing.assert_array_equal(reader.read(number), stream.read(number))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(reader)).read(3), stream.read(3))
+
+
+def test_rows_go_where_they_are_wanted(stream):
+    out = np.full((2, 4, 8), 7, np.float16)
+    stream.place(np.array([4, 0, 1]), np.array([1, 2, 0]), np.array([3, 2, 0]), out, np.array([5, 0, 3]))
+    flat = out.reshape(8, 8)
+    np.testing.assert_array_equal(flat[5:8], stream.read(4)[1:4])
+    np.testing.assert_array_equal(flat[:2], stream.read(0)[2:4])
+    assert (flat[2:5] == 7).all()
+    one = np.array([1]), np.array([0]), np.array([2])
+    with pytest.raises(IndexError, match="leaves the"):
+        stream.place(*one, out, np.array([7]))
+    with pytest.raises(IndexError, match="leaves the"):
+        stream.place(*one, out, np.array([-1]))
+    for other in (out.astype(np.float32), out[:, ::2], np.zeros((8, 7), np.float16)):
+        with pytest.raises(ValueError, match="expected contiguous float16"):
+            stream.place(*one, other, np.array([0]))
+    with pytest.raises(ValueError, match="expected"):
+        stream.gather(*one, out=out)
+    buffer = np.ones((1, 3, 8), np.float16)
+    assert stream.gather(*one, 3, buffer)[0] is buffer
+    assert not buffer[0, 2].any()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    batch=st.lists(windows().filter(lambda window: window[2] > 0), max_size=12), how=st.sampled_from(["mean", "max"])
+)
+def test_pooling_equals_a_naive_loop(stream, batch, how):
+    video_B, first_B, rows_B = np.array(batch, np.int64).reshape(-1, 3).T
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shared.pooling._BATCH_BYTES", 100)
+        pooled = stream.pool(video_B, first_B, rows_B, how)
+    assert (pooled.dtype, pooled.shape) == (np.float32, (len(batch), 8))
+    for found, (video, first, rows) in zip(pooled, batch, strict=True):
+        taken = stream.read(video, first, rows).astype(np.float64)
+        np.testing.assert_allclose(found, getattr(taken, how)(axis=0), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(pooled, stream.pool(video_B, first_B, rows_B, how), err_msg="depends on its company")
+
+
+def test_a_window_without_rows_has_no_mean(stream):
+    with pytest.raises(ValueError, match="neither mean nor maximum"):
+        stream.pool(np.array([0]), np.array([0]), np.array([0]))
 
 
 @pytest.mark.parametrize("suffix", ["spans.npy", "valid.npy"])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shared.containers import map_rows
 from shared.errors import Failure, StoppedEarly
-from shared.features import read_shard_index
 from shared.schema import FailureRecord, Source
 from shared.shard_writer import BadRowsError, ShardWriter, checksum_rows, npy_bytes, regular_spans
+from shared.stream_index import read_shard_index
 
 BOTH = pytest.mark.parametrize("container", ["npy", "h5"])
 

@@ -1,0 +1,217 @@
+"""Where rows come from: mapped row files, or files that are opened and read. Both copy pieces of many shards at once.
+
+Neither keeps a descriptor; neither has a state that a fork or a thread could break. A file that is shortened while it
+is read, or was since it was opened, is DamageFound: never a dead process, never the zeros behind its end.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from shared.containers import row_offset
+from shared.errors import DamageFound, EnvironmentLacking
+from shared.mapping import can_copy_mapped, copy_mapped, map_file
+from shared.schema import Container, DType
+
+Mapping = Literal["auto", "mmap", "pread"]
+
+
+@dataclass(frozen=True)
+class ShardRows:
+    """One shard's row file and what its index says of it."""
+
+    path: Path
+    container: Container
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    @property
+    def bytes(self) -> int:
+        return self.shape[0] * self.row_bytes
+
+    def offset(self) -> int:
+        """Where the rows begin, after header and size were checked. Raises DamageFound."""
+        if not self.path.exists():
+            raise DamageFound(f"{self.path} is missing: run `verify` on the store, then `repair`")
+        return row_offset(self.container, self.path, self.shape, self.dtype)
+
+    def shortened(self) -> DamageFound:
+        return DamageFound(
+            f"{self.path} was shortened while it was being read: nothing of this read is used; "
+            "run `verify` on the store, then `repair`"
+        )
+
+
+class RowSource(Protocol):
+    """Copies bytes of shards. Raises DamageFound naming the file that is missing, cut or not what its index says."""
+
+    def copy(
+        self, shard_N: np.ndarray, start_N: np.ndarray, bytes_N: np.ndarray, out: np.ndarray, at_N: np.ndarray
+    ) -> None:
+        """out[at:at + bytes] = the bytes from `start` on of the rows of `shard`, for N pieces of at least one byte.
+
+        All but `out` int64 (N,); start counts from the first row's first byte. out: uint8, contiguous, writable.
+        """
+        ...
+
+
+def row_source(shards: Sequence[ShardRows], mapping: Mapping) -> RowSource:
+    """`auto` maps where the system allows safe copies, else reads; the other two insist.
+
+    Raises EnvironmentLacking for `mmap` where it does not.
+    """
+    if mapping == "pread" or (mapping == "auto" and not can_copy_mapped()):
+        return FileRows(shards)
+    if not can_copy_mapped():
+        raise EnvironmentLacking(
+            "mapping='mmap' needs process_vm_readv, which this system lacks or forbids: use 'auto' or 'pread'"
+        )
+    return MappedRows(shards, FileRows(shards) if mapping == "auto" else None)
+
+
+class MappedRows:
+    """Shards that are mapped when first read. fallback: for shards on file systems that cannot map, None to insist."""
+
+    def __init__(self, shards: Sequence[ShardRows], fallback: RowSource | None) -> None:
+        self._shards, self._fallback = shards, fallback
+        self._maps: dict[int, np.ndarray] = {}
+        self._address_S = np.zeros(len(shards), np.int64)
+        self._sentinel_S = np.zeros(len(shards), np.int64)
+        self._value_S = np.zeros(len(shards), np.uint8)
+        self._unmappable_S = np.zeros(len(shards), bool)
+        self._all_mapped = self._any_unmappable = False
+
+    def copy(
+        self, shard_N: np.ndarray, start_N: np.ndarray, bytes_N: np.ndarray, out: np.ndarray, at_N: np.ndarray
+    ) -> None:
+        touched_S = np.zeros(len(self._shards), bool)
+        touched_S[shard_N] = True
+        shards = np.flatnonzero(touched_S)
+        if not self._all_mapped:
+            for shard in shards[self._address_S[shards] == 0].tolist():
+                self._map(shard)
+            self._all_mapped = bool(self._address_S.all())
+        if self._fallback is not None and self._any_unmappable and self._unmappable_S[shards].any():
+            other_N = self._unmappable_S[shard_N]
+            self._fallback.copy(shard_N[other_N], start_N[other_N], bytes_N[other_N], out, at_N[other_N])
+            own_N, shards = ~other_N, shards[~self._unmappable_S[shards]]
+            shard_N, start_N, bytes_N, at_N = shard_N[own_N], start_N[own_N], bytes_N[own_N], at_N[own_N]
+        self._copy_mapped(shards, shard_N, start_N, bytes_N, out, at_N)
+
+    def _copy_mapped(
+        self,
+        shards: np.ndarray,
+        shard_N: np.ndarray,
+        start_N: np.ndarray,
+        bytes_N: np.ndarray,
+        out: np.ndarray,
+        at_N: np.ndarray,
+    ) -> None:
+        # After the rows, in the same order of copying, one byte of each shard that tells if its file was cut before.
+        count, more = len(shard_N), len(shards)
+        last = np.zeros(more, np.uint8)
+        source_M, target_M, bytes_M = np.ones((3, count + more), np.int64)
+        source_M[:count], source_M[count:] = self._address_S[shard_N] + start_N, self._sentinel_S[shards]
+        target_M[:count], target_M[count:] = at_N + out.ctypes.data, np.arange(more) + last.ctypes.data
+        bytes_M[:count] = bytes_N
+        done = copy_mapped(source_M, target_M, bytes_M)
+        if done < count + more:
+            raise self._shards[np.concatenate([shard_N, shards])[done]].shortened()
+        cut = np.flatnonzero(last != self._value_S[shards])
+        if len(cut):
+            raise self._shards[shards[cut[0]]].shortened()
+
+    def _map(self, shard: int) -> None:
+        if self._unmappable_S[shard]:
+            return
+        file = self._shards[shard]
+        offset = file.offset()
+        try:
+            rows = map_file(file.path, offset, file.bytes)
+        except OSError as error:
+            if self._fallback is None:
+                raise DamageFound(
+                    f"{file.path} cannot be mapped: {error.strerror}; expected a file system that can, "
+                    "else use mapping='auto' or 'pread'"
+                ) from None
+            self._unmappable_S[shard] = self._any_unmappable = True
+            return
+        # The first mapping stays when two threads map a shard at once: the other one's address may be in use by then.
+        rows = self._maps.setdefault(shard, rows)
+        self._sentinel_S[shard], self._value_S[shard] = _sentinel(rows, offset, file)
+        self._address_S[shard] = rows.ctypes.data
+
+
+def _sentinel(rows: np.ndarray, offset: int, file: ShardRows) -> tuple[int, int]:
+    """Address and value of a byte that shows every cut which changes what is read.
+
+    A cut leaves whole pages away, which copying notices, and zeros in the page where it ends. So it is noticed by the
+    last byte of the last page, unless that page is itself the one with the zeros: then by the last byte that is not
+    zero, behind which there are only zeros anyway.
+    """
+    page = mmap.PAGESIZE
+    first = max(0, (offset + len(rows) - 1) // page * page - offset)
+    tail = np.empty(len(rows) - first, np.uint8)
+    if not copy_mapped(*np.array([[rows.ctypes.data + first], [tail.ctypes.data], [len(tail)]])):
+        raise file.shortened()
+    filled = np.flatnonzero(tail)
+    place = int(filled[-1]) if len(filled) else len(tail) - 1
+    return rows.ctypes.data + first + place, int(tail[place])
+
+
+class FileRows:
+    """Shards that are opened for each read and read in pieces."""
+
+    def __init__(self, shards: Sequence[ShardRows]) -> None:
+        self._shards = shards
+        self._offsets: dict[int, int] = {}
+
+    def copy(
+        self, shard_N: np.ndarray, start_N: np.ndarray, bytes_N: np.ndarray, out: np.ndarray, at_N: np.ndarray
+    ) -> None:
+        order_N = np.lexsort((start_N, shard_N))
+        borders = np.flatnonzero(np.diff(shard_N[order_N], prepend=-1, append=-1)).tolist()
+        memory = out.data
+        for begin, end in pairwise(borders):
+            pieces = order_N[begin:end]
+            shard = int(shard_N[pieces[0]])
+            self._read(shard, start_N[pieces].tolist(), bytes_N[pieces].tolist(), memory, at_N[pieces].tolist())
+
+    def _read(self, shard: int, starts: list[int], sizes: list[int], memory: memoryview, places: list[int]) -> None:
+        file = self._shards[shard]
+        if shard not in self._offsets:
+            self._offsets[shard] = file.offset()
+        offset = self._offsets[shard]
+        try:
+            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise DamageFound(f"{file.path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
+        try:
+            for start, size, place in zip(starts, sizes, places, strict=True):
+                _read_whole(descriptor, offset + start, memory[place : place + size], file)
+        finally:
+            os.close(descriptor)
+
+
+def _read_whole(descriptor: int, start: int, part: memoryview, file: ShardRows) -> None:
+    while part:
+        try:
+            done = os.preadv(descriptor, [part], start)
+        except OSError as error:
+            raise DamageFound(f"{file.path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
+        if done == 0:
+            raise file.shortened()
+        part, start = part[done:], start + done
