@@ -50,6 +50,12 @@ class FileChecks:
             raise DamageFound(f"{self._store / name} is {state}; run `verify`, then {remedy}")
         self._whole.add(name)
 
+    def entries(self, names: Sequence[str]) -> dict[str, FileEntry] | None:
+        """What the root says of some files; None where it does not name all of them."""
+        if not all(name in self._entries for name in names):
+            return None
+        return {name: self._entries[name] for name in names}
+
     def below(self, folder: str) -> FileChecks:
         """The files of one folder alone, for a reader that travels to another process."""
         inside = f"{folder}/"

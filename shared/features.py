@@ -16,6 +16,7 @@ from shared.checks import BlockChecks, FileChecks
 from shared.containers import map_array
 from shared.errors import Failure, StoreError
 from shared.fingerprint import fingerprint
+from shared.index_cache import cached_arrays
 from shared.row_sources import ShardRows, row_source
 from shared.schema import FailureRecord, FileEntry, ShardIndex, ShardRef, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
@@ -55,7 +56,7 @@ class StreamReader:
         below = stream_folder(entry.kind, name)
         self._index_files = [files.get(f"{below}/{ref.name}.json") if files else None for ref in entry.shards]
         self._files = FileChecks(store, files) if files is not None else None
-        self.index = StreamIndex(stream_arrays(self.folder, name, entry, self._index_files))
+        self.index = StreamIndex(self._index_arrays(files))
         self._indexes: dict[int, ShardIndex] = {}
         shards = [_shard_rows(self.folder, entry, ref) for ref in entry.shards]
         self._row_bytes = math.prod(entry.row_shape) * self.dtype.itemsize
@@ -63,6 +64,16 @@ class StreamReader:
         self._blocks = BlockChecks(
             shards, self._source, self.index.blocks, features=entry.kind == "features", videos=self._names
         )
+
+    def _index_arrays(self, files: Mapping[str, FileEntry] | None) -> Mapping[str, np.ndarray]:
+        def build() -> dict[str, np.ndarray]:
+            return stream_arrays(self.folder, self.name, self.entry, self._index_files)
+
+        if files is None or any(file is None for file in self._index_files):
+            return build()
+        below = stream_folder(self.entry.kind, self.name)
+        sources = {path: files[path] for path in (f"{below}/{ref.name}.json" for ref in self.entry.shards)}
+        return cached_arrays(self.store, f"stream-{self.name}", sources, build)
 
     @property
     def row_shape(self) -> tuple[int, ...]:

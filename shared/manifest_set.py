@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TextIO
@@ -17,36 +16,13 @@ from shared.checks import FileChecks
 from shared.containers import map_array
 from shared.errors import DamageFound, StoreError
 from shared.explain import first_fault
+from shared.index_cache import cached_arrays
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
 from shared.schema import EMBEDDINGS, ManifestInfo
+from shared.window_table import WindowTable, window_arrays
 
 # The csv module refuses fields over 128 KiB unless told otherwise; the token ids of one long caption are more.
 csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-
-
-@dataclass(frozen=True)
-class WindowTable:
-    """The windows of one split, as arrays of length W.
-
-    video_W: int32, number of the video in `ManifestSet.video_ids`. start_W, end_W: float64, seconds.
-    first_row_W, rows_W: int64, rows of the stream relative to the video.
-    candidates: int64, set-wide caption numbers; window w has candidates[offsets[w]:offsets[w + 1]].
-    """
-
-    video_W: np.ndarray
-    start_W: np.ndarray
-    end_W: np.ndarray
-    first_row_W: np.ndarray
-    rows_W: np.ndarray
-    candidates: np.ndarray
-    offsets: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.video_W)
-
-    def candidates_of(self, window: int) -> np.ndarray:
-        """int64 (K_w,): the captions in this window's bag, nearest first."""
-        return self.candidates[self.offsets[window] : self.offsets[window + 1]]
 
 
 class ManifestSet:
@@ -57,7 +33,7 @@ class ManifestSet:
 
     def __init__(self, store: Path, path: str, files: FileChecks | None = None) -> None:
         """files: what the root says; None for a set whose files were checked already. Raises DamageFound."""
-        self.path, self._folder, self._files = store / path, path, files
+        self.path, self._store, self._folder, self._files = store / path, store, path, files
         self.info = read_manifest_info(self.checked("manifest.json"))
 
     @property
@@ -79,7 +55,8 @@ class ManifestSet:
 
     @cached_property
     def video_ids(self) -> list[str]:
-        return [video["video_id"] for video in self.videos]
+        # Not through `videos`: a dict a video is what a set of millions of windows would mostly consist of.
+        return [row[0] for row in self._cells("videos", VIDEO_COLUMNS)]
 
     @cached_property
     def video_number(self) -> dict[str, int]:
@@ -99,23 +76,19 @@ class ManifestSet:
             raise StoreError(
                 f"set {self.name!r} has no windows of split {split!r}; it has {', '.join(self.splits) or 'none'}"
             )
-        rows = list(self.rows(f"windows-{split}", WINDOW_COLUMNS))
-        try:
-            return self._window_table(rows)
-        except (KeyError, ValueError, TypeError) as error:
-            raise DamageFound(f"{self.path}/windows-{split}.csv has a row that cannot be read: {error}") from None
+        tables = ("videos", f"windows-{split}")
+        files = [f"{self._folder}/{file}" for table in tables for file in self.info.part_files(table)]
+        known = self._files.entries(files) if self._files is not None else None
+        if known is None:
+            return WindowTable(**self._window_arrays(split))
+        name = f"windows-{self.name}-{split}"
+        return WindowTable(**cached_arrays(self._store, name, known, lambda: self._window_arrays(split)))
 
-    def _window_table(self, rows: list[dict[str, str]]) -> WindowTable:
-        bags = [np.array(row["captions"].split(), dtype=np.int64) for row in rows]
-        return WindowTable(
-            video_W=np.array([self.video_number[row["video_id"]] for row in rows], np.int32),
-            start_W=np.array([row["start"] for row in rows], np.float64),
-            end_W=np.array([row["end"] for row in rows], np.float64),
-            first_row_W=np.array([row["first_row"] for row in rows], np.int64),
-            rows_W=np.array([row["rows"] for row in rows], np.int64),
-            candidates=np.concatenate(bags) if bags else np.empty(0, np.int64),
-            offsets=np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64),
-        )
+    def _window_arrays(self, split: str) -> dict[str, np.ndarray]:
+        try:
+            return window_arrays(self._cells(f"windows-{split}", WINDOW_COLUMNS), self.video_number)
+        except (KeyError, ValueError) as error:
+            raise DamageFound(f"{self.path}/windows-{split}.csv has a row that cannot be read: {error}") from None
 
     def tokens(self, captions_BK: np.ndarray, length: int) -> np.ndarray:
         """int32 (B, K, L): ids of the given captions, cut at L, padded with `pad_id`; -1 marks an empty slot."""
@@ -138,6 +111,10 @@ class ManifestSet:
 
     def rows(self, table: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
         """The rows of a table through all its parts. Raises DamageFound naming a file that cannot be read as one."""
+        for row in self._cells(table, columns):
+            yield dict(zip(columns, row, strict=True))
+
+    def _cells(self, table: str, columns: tuple[str, ...]) -> Iterator[list[str]]:
         for file in self.info.part_files(table):
             path = self.checked(file)
             try:
@@ -170,7 +147,7 @@ class ManifestSet:
 
     def __getstate__(self) -> dict[str, object]:
         files = self._files.below(self._folder) if self._files is not None else None
-        return {"path": self.path, "_folder": self._folder, "_files": files, "info": self.info}
+        return {"path": self.path, "_store": self._store, "_folder": self._folder, "_files": files, "info": self.info}
 
     def checked(self, file: str) -> Path:
         """The path of one of the set's files, after it was checked. Raises DamageFound."""
@@ -179,7 +156,7 @@ class ManifestSet:
         return self.path / file
 
 
-def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterator[list[str]]:
     reader = csv.reader(lines, strict=True)
     header = next(reader, [])
     if tuple(header) != columns:
@@ -187,7 +164,7 @@ def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterat
     for row in reader:
         if len(row) != len(columns):
             raise DamageFound(f"{path} line {reader.line_num} has {len(row)} fields, expected {len(columns)}")
-        yield dict(zip(columns, row, strict=True))
+        yield row
 
 
 def read_manifest_info(file: Path) -> ManifestInfo:

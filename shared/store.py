@@ -19,6 +19,7 @@ from shared.errors import DamageFound, RequestError, StoreError
 from shared.explain import first_fault
 from shared.features import StreamReader, Verify
 from shared.fingerprint import is_sealed
+from shared.index_cache import drop_indexes
 from shared.lease import writer_lease
 from shared.manifest_set import ManifestSet
 from shared.row_sources import Mapping
@@ -133,6 +134,7 @@ class StoreWriter:
         self._move(files)
         replace_file(self.path / ROOT, root.to_bytes())
         self.root = root
+        drop_indexes(self.path)
         for path in sorted(entries.keys() - kept.keys()):
             (self.path / path).unlink(missing_ok=True)
         self._drop_empty_folders()

@@ -16,6 +16,7 @@ from shared.containers import map_array, map_rows
 from shared.errors import DamageFound
 from shared.features import StreamReader
 from shared.fingerprint import is_sealed
+from shared.index_cache import damaged_indexes
 from shared.manifest_set import ManifestSet
 from shared.manifest_writer import CAPTION_COLUMNS
 from shared.row_values import bad_row
@@ -45,10 +46,17 @@ def verify_store(path: Path, progress: Callable[[str], None] = lambda _: None) -
         store = open_store(path)
     except DamageFound as error:
         # Without a root nothing can be checked against it; what it would have said of the rest is unknown.
-        return [Damage(ROOT, str(error)), *damaged_runs(path)]
+        return [Damage(ROOT, str(error)), *damaged_runs(path), *_damaged_indexes(path)]
+    # Before anything is opened that could compile them again.
+    indexes = _damaged_indexes(path)
     found = [*_damaged_files(store, progress), *_orphans(store)]
     found += _disagreements(store, {damage.path for damage in found}, progress)
-    return [*found, *damaged_runs(path)]
+    return [*found, *damaged_runs(path), *indexes]
+
+
+def _damaged_indexes(store: Path) -> list[Damage]:
+    """Caches are no part of the store, but a damaged one is a sign of a disk that damages other files, too."""
+    return [Damage(path, what) for path, what in damaged_indexes(store)]
 
 
 def _damaged_files(store: Store, progress: Callable[[str], None]) -> Iterator[Damage]:

@@ -32,6 +32,8 @@ from train.model import TokenSpec
 from train.order import Selection
 
 T = TypeVar("T")
+# Windows that are looked at together when a split is opened: temporary arrays stay small for a split of millions.
+_CHECKED_AT_ONCE = 1 << 20
 
 
 class DataConfig(Config):
@@ -69,9 +71,9 @@ class WindowData:
         self.windows = self.manifest.windows(split)
         self.tokens = token_spec(self.manifest, config.max_tokens)
         self._check(store.path)
-        self._video_W = self.stream.index_of(self.manifest.video_ids)[self.windows.video_W]
+        self._number_V = self.stream.index_of(self.manifest.video_ids)
         self._check_rows(store.path)
-        self.bag_W = np.diff(self.windows.offsets)
+        self.bag_W = self.windows.bag_W
         self._steps = min(config.max_rows, int(self.windows.rows_W.max()))
 
     def __len__(self) -> int:
@@ -112,16 +114,16 @@ class WindowData:
 
     def _rows(self, window_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(B, T, D) of the stored dtype, zeros behind a window's rows, and a bool mask (B, T)."""
-        rows_B = self.windows.rows_W[window_B]
+        video_B, rows_B = self._number_V[self.windows.video_W[window_B]], self.windows.rows_W[window_B]
         if not (rows_B > self._steps).any():
-            return self.stream.gather(self._video_W[window_B], self.windows.first_row_W[window_B], rows_B, self._steps)
+            return self.stream.gather(video_B, self.windows.first_row_W[window_B], rows_B, self._steps)
         place_T = np.arange(self._steps)
         mask_BT = place_T < rows_B[:, None]
         # Middles of T equal parts where the window has more rows than T, all rows one by one where it has not.
         spread_BT = ((2 * place_T + 1) * rows_B[:, None]) // (2 * self._steps)
         row_BT = np.where(rows_B[:, None] > self._steps, spread_BT, place_T)
         first_BT = np.where(mask_BT, self.windows.first_row_W[window_B][:, None] + row_BT, 0)
-        video_BT = np.broadcast_to(self._video_W[window_B][:, None], mask_BT.shape)
+        video_BT = np.broadcast_to(video_B[:, None], mask_BT.shape)
         rows_ND, _ = self.stream.gather(video_BT.ravel(), first_BT.ravel(), mask_BT.ravel().astype(np.int64), 1)
         return rows_ND.reshape(*mask_BT.shape, self.input_dim), mask_BT
 
@@ -146,16 +148,19 @@ class WindowData:
             )
 
     def _check_rows(self, store: Path) -> None:
-        last_W = self.windows.first_row_W + self.windows.rows_W
-        known_W = self._video_W >= 0
-        fits_W = known_W & (self.windows.rows_W > 0) & (last_W <= self.stream.rows_per_video[self._video_W])
-        if not fits_W.all():
-            window = int(np.argmin(fits_W))
-            video = self.manifest.video_ids[self.windows.video_W[window]]
-            raise DamageFound(
-                f"{(~fits_W).sum()} windows of split {self.split!r} have no rows in stream {self.stream.name!r}, "
-                f"the first is window {window} of video {video!r}: run `python -m preprocess verify {store}`"
-            )
+        # One more entry, which -1 picks: a video that the stream does not have has no rows.
+        held_V = np.append(self.stream.rows_per_video, 0)[self._number_V]
+        for start in range(0, len(self.windows), _CHECKED_AT_ONCE):
+            part = slice(start, start + _CHECKED_AT_ONCE)
+            video_N, rows_N = self.windows.video_W[part], self.windows.rows_W[part]
+            fits_N = (rows_N > 0) & (self.windows.first_row_W[part] + rows_N <= held_V[video_N])
+            if not fits_N.all():
+                window = start + int(np.argmin(fits_N))
+                video = self.manifest.video_ids[self.windows.video_W[window]]
+                raise DamageFound(
+                    f"split {self.split!r} has windows without rows in stream {self.stream.name!r}, the first is "
+                    f"window {window} of video {video!r}: run `python -m preprocess verify {store}`"
+                )
 
 
 class WindowDataset(Dataset[dict[str, torch.Tensor]]):

@@ -16,6 +16,7 @@ from shared.edit.salvage import DamagedShard
 from shared.edit.salvage_captions import from_index, from_text
 from shared.edit.take import shard_number
 from shared.errors import DamageFound
+from shared.index_cache import damaged_indexes, drop_indexes
 from shared.lease import writer_lease
 from shared.schema import CaptionRef, SetEntry, ShardIndex, ShardRef, StreamEntry, stream_folder
 from shared.shard_writer import FinishedFile
@@ -63,6 +64,8 @@ def repair_store(path: Path, progress: Callable[[str], None] = lambda _: None) -
     _mend_root(path, done)
     with open_writer(path) as writer:
         _Repair(writer, done, progress).run()
+        if damaged_indexes(path):
+            drop_indexes(path)
     left = verify_store(path, progress)
     if left:
         listed = "\n  ".join(f"{damage.path}: {damage.what}" for damage in left[:20])

@@ -206,7 +206,7 @@ def test_nothing_unsynced_is_named_by_a_root(undisturbed):
 
 def flip_bits(store: Path, count: int) -> None:
     """Every flip is found and its file named. Files are drawn evenly, so that small ones get their share."""
-    files = sorted(file for file in store.rglob("*") if file.is_file())
+    files = sorted(file for file in store.rglob("*") if file.is_file() and file.stat().st_size)
     chance = random.Random(count)
     missed = []
     for number in range(count):
@@ -224,12 +224,22 @@ def flip_bits(store: Path, count: int) -> None:
 
 
 @pytest.fixture
-def store_with_runs(tmp_path):
+def store_with_runs(tmp_path, monkeypatch):
+    """A store with every kind of file that clipmill answers for: run records and compiled indexes, too."""
     (golden,) = CONTRACT.glob("golden_store_v*")
     store = tmp_path / "store"
     shutil.copytree(golden, store)
     (store / "runs").mkdir()
     (store / "runs" / "20260101-000000.json").write_bytes(sealed_json({"host": "a", "workers": 4, "seconds": 1.5}))
+    with monkeypatch.context() as patch:
+        patch.setattr("shared.index_cache.SMALLEST", 0)
+        opened = open_store(store)
+        for name in opened.root.streams:
+            opened.stream(name)
+        for name in opened.root.sets:
+            for split in opened.manifest_set(name).splits:
+                opened.manifest_set(name).windows(split)
+    assert len(list((store / ".cache" / "index").glob("*.idx"))) >= 5
     return store
 
 
