@@ -162,8 +162,9 @@ class StreamReader:
             raise ValueError(f"out is {out.shape}, expected {(len(video_B), steps, *self.row_shape)}")
         self._require_inside(video_B, first_row_B, rows_B)
         mask_BT = np.arange(steps) < rows_B[:, None]
-        self._place(video_B, first_row_B, np.minimum(rows_B, steps), out, np.arange(len(video_B)) * steps)
-        if not mask_BT.all():
+        read_B = np.minimum(rows_B, steps)
+        self._place(video_B, first_row_B, read_B, out, np.arange(len(video_B)) * steps)
+        if read_B.min(initial=steps) < steps:
             out[~mask_BT] = 0
         return out, mask_BT
 
@@ -194,6 +195,8 @@ class StreamReader:
         of another kind.
         """
         self._require_inside(video_N, first_row_N, rows_N)
+        if ((row_N < 0) | ((row_N + rows_N) * self._row_bytes > out.nbytes)).any():
+            raise IndexError(f"a window leaves the {out.shape} array that it is read into")
         self._place(video_N, first_row_N, rows_N, out, row_N)
 
     def _place(
@@ -205,10 +208,8 @@ class StreamReader:
                 f"out is {out.dtype}{out.shape}, expected contiguous {self.dtype} with rows of {self.row_shape}"
             )
         row_bytes = self._row_bytes
-        if ((row_N < 0) | ((row_N + rows_N) * row_bytes > out.nbytes)).any():
-            raise IndexError(f"a window leaves the {out.shape} array that it is read into")
-        filled_N = rows_N > 0
-        if not filled_N.all():
+        if rows_N.min(initial=1) < 1:
+            filled_N = rows_N > 0
             video_N, first_row_N, rows_N, row_N = (a[filled_N] for a in (video_N, first_row_N, rows_N, row_N))
         if len(video_N) == 0 or row_bytes == 0:
             return
@@ -219,9 +220,11 @@ class StreamReader:
         self._source.copy(shard_N, row_in_shard_N * row_bytes, rows_N * row_bytes, flat, row_N * row_bytes)
 
     def _require_inside(self, video_N: np.ndarray, first_row_N: np.ndarray, rows_N: np.ndarray) -> None:
-        if ((video_N < 0) | (video_N >= len(self.index))).any():
+        if video_N.min(initial=0) < 0 or video_N.max(initial=-1) >= len(self.index):
             raise IndexError(f"a window is of a video that stream {self.name!r} of {self.store} does not have")
-        if ((first_row_N < 0) | (rows_N < 0) | (first_row_N + rows_N > self.rows_per_video[video_N])).any():
+        # The sign of a bitwise or is that of either.
+        inside = (first_row_N | rows_N).min(initial=0) >= 0
+        if not inside or (self.index.rows_V[video_N] - first_row_N - rows_N).min(initial=0) < 0:
             raise IndexError(f"a window leaves its video in stream {self.name!r} of {self.store}")
 
     def _shard_index(self, shard: int) -> ShardIndex:

@@ -53,17 +53,19 @@ def copy_mapped(source_N: np.ndarray, target_N: np.ndarray, bytes_N: np.ndarray)
     pieces_2N2 = np.empty((2, len(bytes_N), 2), np.int64)
     pieces_2N2[0, :, 0], pieces_2N2[1, :, 0] = target_N, source_N
     pieces_2N2[:, :, 1] = bytes_N
-    target, source = pieces_2N2.ctypes.data, pieces_2N2.ctypes.data + pieces_2N2[0].nbytes
+    target = pieces_2N2.ctypes.data
+    source = target + len(bytes_N) * _IOVEC
     whole = 0
     while whole < len(bytes_N):
         count = min(_PIECES, len(bytes_N) - whole)
         done = _read(target + whole * _IOVEC, source + whole * _IOVEC, count)
-        # One call moves at most 2 GiB, so a short one is asked again and has failed only when it gets nowhere.
-        ends = np.cumsum(bytes_N[whole : whole + count])
-        more = count if done == ends[-1] else int(np.searchsorted(ends, done, side="right"))
-        if more == 0:
-            return whole
-        whole += more
+        asked_N = bytes_N[whole : whole + count]
+        if done != asked_N.sum():
+            # One call moves at most 2 GiB, so a short one is asked again and has failed only when it gets nowhere.
+            count = int(np.searchsorted(np.cumsum(asked_N), done, side="right"))
+            if count == 0:
+                return whole
+        whole += count
     return whole
 
 

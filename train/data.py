@@ -25,7 +25,9 @@ from torch.utils.data import Dataset
 
 from shared.config import Config
 from shared.errors import DamageFound, RequestError, StoreError
+from shared.features import Verify
 from shared.manifest_set import ManifestSet
+from shared.row_sources import Mapping
 from shared.store import Store, open_store
 from train.batch import Batch
 from train.model import TokenSpec
@@ -39,11 +41,15 @@ _CHECKED_AT_ONCE = 1 << 20
 class DataConfig(Config):
     """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
     part. max_tokens: captions are cut there, null for the manifest set's own limit. prefetch: batches made ahead.
+    verify: rows are checked when first read, each time (`always`, several times slower), or `never`. mapping: `auto`
+    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow.
     """
 
     max_rows: int = Field(default=64, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
     prefetch: int = Field(default=2, ge=1, le=1024)
+    verify: Verify = "first"
+    mapping: Mapping = "auto"
 
 
 class WindowData:
@@ -60,6 +66,7 @@ class WindowData:
         self, store: Store, set_name: str, split: str, *, stream: str | None = None, config: DataConfig | None = None
     ) -> None:
         config = config or DataConfig()
+        self._opened = store.path, set_name, split, config
         self.manifest = store.manifest_set(set_name)
         self.split = split
         if stream not in (None, self.manifest.info.stream):
@@ -67,7 +74,7 @@ class WindowData:
                 f"set {set_name!r} was cut for stream {self.manifest.info.stream!r}, not for {stream!r}: leave "
                 "`stream` out, or make a set for it with `python -m preprocess manifests CONFIG`"
             )
-        self.stream = store.stream(self.manifest.info.stream)
+        self.stream = store.stream(self.manifest.info.stream, verify=config.verify, mapping=config.mapping)
         self.windows = self.manifest.windows(split)
         self.tokens = token_spec(self.manifest, config.max_tokens)
         self._check(store.path)
@@ -89,6 +96,10 @@ class WindowData:
         """What decides the content of every window; goes into checkpoints."""
         info = self.manifest.info
         return {"set": info.fingerprint, "stream": self.stream.fingerprint, "split": self.split, "windows": len(self)}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """By name, in under 4 KiB: another process opens the store itself, so nothing open crosses over."""
+        return _open_same, (*self._opened, self.identity)
 
     def batch(self, selection: Selection) -> Batch:
         """The chosen windows and captions, in CPU memory: (B, T, D) of the stored dtype, (B, K, L)."""
@@ -161,6 +172,16 @@ class WindowData:
                     f"split {self.split!r} has windows without rows in stream {self.stream.name!r}, the first is "
                     f"window {window} of video {video!r}: run `python -m preprocess verify {store}`"
                 )
+
+
+def _open_same(store: Path, set_name: str, split: str, config: DataConfig, identity: dict[str, Any]) -> WindowData:
+    """The same windows in another process. Raises StoreError when they have changed since they were pickled."""
+    data = WindowData(open_store(store), set_name, split, config=config)
+    if data.identity != identity:
+        raise StoreError(
+            f"set {set_name!r} of {store} was changed while it was in use: start again with the store as it is"
+        )
+    return data
 
 
 class WindowDataset(Dataset[dict[str, torch.Tensor]]):

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from shared.errors import DamageFound, RequestError, StoreError
 from shared.store import open_store
@@ -93,8 +94,36 @@ def test_dataset_through_torchs_own_loader(store):
 
 def test_dataset_pickles_and_reopens(store):
     dataset = WindowDataset(store.path, split="val")
-    again = pickle.loads(pickle.dumps(dataset))
+    data = pickle.dumps(dataset)
+    assert len(data) < 4096
+    again = pickle.loads(data)
     assert (again[3]["video_BTD"] == dataset[3]["video_BTD"]).all()
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_read_the_same(store, start):
+    dataset = WindowDataset(store.path, split="val")
+    alone = [dataset[window]["video_BTD"] for window in range(4)]
+    loader = DataLoader(Subset(dataset, range(4)), num_workers=1, multiprocessing_context=start)
+    for expected, batch in zip(alone, loader, strict=True):
+        assert (batch["video_BTD"][0] == expected).all()
+
+
+def test_a_dataset_of_a_store_that_has_changed_is_refused(tmp_path, small_store):
+    path = small_store(tmp_path / "store", splits={"train": 6})
+    data = pickle.dumps(WindowDataset(path))
+    shutil.rmtree(path)
+    small_store(path, splits={"train": 5})
+    with pytest.raises(StoreError, match="was changed while it was in use"):
+        pickle.loads(data)
+
+
+@pytest.mark.parametrize(("verify", "mapping"), [("never", "pread"), ("always", "mmap"), ("always", "pread")])
+def test_rows_are_the_same_however_they_are_read(store, verify, mapping):
+    expected = everything(WindowData(store, "default", "train"))
+    found = everything(WindowData(store, "default", "train", config=DataConfig(verify=verify, mapping=mapping)))
+    for name, tensor in vars(found).items():
+        assert (tensor == getattr(expected, name)).all()
 
 
 def test_what_the_store_does_not_hold_is_refused_by_name(store):
