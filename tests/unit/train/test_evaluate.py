@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -58,7 +59,8 @@ def test_shuffled_captions_give_chance(run, tmp_path, small_store, monkeypatch):
 
     def shuffled(self, *args, **kwargs):
         right(self, *args, **kwargs)
-        self._video_W = self._video_W[::-1].copy()
+        videos = np.unique(self.windows.video_W)
+        self._number_V[videos] = self._number_V[videos[::-1]]
 
     monkeypatch.setattr(WindowData, "__init__", shuffled)
     found = evaluate(run.run, out=tmp_path / "m.json")["text_to_video"]
