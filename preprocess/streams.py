@@ -13,12 +13,12 @@ from preprocess.extract.base import ExtractorSpec
 from preprocess.plan import Home, read_homes
 from preprocess.shard import FinishedUnit
 from shared.errors import RequestError
-from shared.features import read_shard_index
 from shared.fingerprint import fingerprint
 from shared.rewrite import shard_without
 from shared.schema import Container, StreamEntry, stream_folder
 from shared.shard_writer import FinishedFile
 from shared.store import StoreWriter
+from shared.stream_index import read_shard_index
 
 
 def stream_entry(spec: ExtractorSpec, container: Container, decode: DecodeOptions) -> StreamEntry:
