@@ -79,7 +79,7 @@ def write_all(corpus: Corpus, folder: Path) -> dict[str, str]:
 
 
 def read_back(folder: Path) -> None:
-    """Have all files in the page cache as if they had been read from the disk, and not as they happened to be written."""
+    """Have all files in the page cache as reading puts them there, and not as they happened to be written."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,6 +197,27 @@ def test_processes_that_come_together_compile_once(source, tmp_path):
         children.append(child)
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 6
     assert log.read_text() == "x"
+
+
+@pytest.mark.parametrize("call", ["open", "write", "replace"])
+def test_killed_while_it_compiles(source, monkeypatch, call):
+    child = os.fork()
+    if not child:
+        kill = staticmethod(lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        if call == "write":
+            monkeypatch.setattr(index_cache, "sealed_json", kill)  # all arrays are written, nothing says what they are
+        else:
+            monkeypatch.setattr(Path, call, kill)
+        source.arrays()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not index_of(source).exists()
+    assert index_of(source).with_suffix(".tmp").exists() == (call != "open")
+    assert damaged_indexes(source.store) == []
+    source.arrays()
+    source.arrays()
+    assert source.builds == 1
+    assert not index_of(source).with_suffix(".tmp").exists()
 
 
 def opened(path):
