@@ -82,11 +82,14 @@ class Order:
         identity: dict[str, Any],
     ) -> None:
         self._batch_size, self._seed, self._config = batch_size, seed, config
-        self._bag_W = bag_W.astype(np.int64)
-        _, video_W = np.unique(video_W, return_inverse=True)
-        self._count_V = np.bincount(video_W)
-        self._first_V = np.cumsum(self._count_V) - self._count_V
-        self._window_of = np.argsort(video_W, kind="stable")
+        self._bag_W = bag_W
+        # A set that clipmill wrote has its windows video after video: then nothing is held for each of millions.
+        in_order = bool((video_W[1:] >= video_W[:-1]).all())
+        self._window_of = None if in_order else np.argsort(video_W, kind="stable")
+        begins_W = np.ones(len(video_W), bool)
+        begins_W[1:] = np.diff(video_W if self._window_of is None else video_W[self._window_of]) != 0
+        self._first_V = np.flatnonzero(begins_W)
+        self._count_V = np.diff(self._first_V, append=len(video_W))
         units = len(self._count_V) if config.unit == "video" else len(video_W)
         if units < batch_size:
             raise RequestError(
@@ -114,8 +117,7 @@ class Order:
         videos, _ = self._epoch(epoch)
         video_B = videos.take(within * self._batch_size, (within + 1) * self._batch_size)
         drawn_B = keyed_hash(video_B, mix_key(self._seed, epoch, _WINDOW)) % self._count_V[video_B].astype(np.uint64)
-        window_B: np.ndarray = self._window_of[self._first_V[video_B] + drawn_B.astype(np.int64)]
-        return window_B
+        return self._windows(self._first_V[video_B] + drawn_B.astype(np.int64))
 
     def _dealt(self, epoch: int, within: int) -> np.ndarray:
         """Windows laid out video after video, dealt like cards to the batches of the epoch.
@@ -130,8 +132,11 @@ class Order:
         place_B = np.searchsorted(end_V, position_B, side="right")
         video_B = videos.take(0, videos.size)[place_B]
         within_video_B = position_B - (end_V[place_B] - self._count_V[video_B])
-        window_B: np.ndarray = self._window_of[self._first_V[video_B] + within_video_B]
-        return window_B
+        return self._windows(self._first_V[video_B] + within_video_B)
+
+    def _windows(self, place_B: np.ndarray) -> np.ndarray:
+        """Window numbers of places in the sequence of all windows, video after video."""
+        return place_B if self._window_of is None else self._window_of[place_B]
 
     def _epoch(self, epoch: int) -> tuple[Permutation, np.ndarray]:
         """The epoch's permutation of videos; for unit=window also where each video's windows end in that order."""

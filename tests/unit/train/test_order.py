@@ -126,3 +126,14 @@ def test_a_batch_larger_than_the_split_is_refused():
         make(batch_size=41)
     with pytest.raises(RequestError, match="at most batch_size=300"):
         make("window", batch_size=301)
+
+
+@pytest.mark.parametrize("unit", ["video", "window"])
+def test_windows_may_stand_in_any_order(unit):
+    scattered_W = np.random.RandomState(0).permutation(VIDEO_W)
+    order_W = np.argsort(scattered_W, kind="stable")
+    bags = np.ones(len(scattered_W), int)
+    scattered = make(unit, video_W=scattered_W, bag_W=bags)
+    in_order = make(unit, video_W=scattered_W[order_W] * 7 - 100, bag_W=bags)
+    for step in range(2 * scattered.steps_per_epoch):
+        np.testing.assert_array_equal(scattered.batch(step).window_B, order_W[in_order.batch(step).window_B])
