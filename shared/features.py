@@ -58,12 +58,8 @@ class StreamReader:
         self._files = FileChecks(store, files) if files is not None else None
         self.index = StreamIndex(self._index_arrays(files))
         self._indexes: dict[int, ShardIndex] = {}
-        shards = [_shard_rows(self.folder, entry, ref) for ref in entry.shards]
         self._row_bytes = math.prod(entry.row_shape) * self.dtype.itemsize
-        self._source = row_source(shards, mapping)
-        self._blocks = BlockChecks(
-            shards, self._source, self.index.blocks, features=entry.kind == "features", videos=self._names
-        )
+        self.read_rows_in(self.folder)
 
     def _index_arrays(self, files: Mapping[str, FileEntry] | None) -> Mapping[str, np.ndarray]:
         def build() -> dict[str, np.ndarray]:
@@ -109,6 +105,20 @@ class StreamReader:
     def failures(self) -> list[tuple[str, Failure]]:
         """The same as values."""
         return [(r.id, Failure(r.reason, r.stage, r.message)) for r in self.failure_records]
+
+    @property
+    def row_files(self) -> list[Path]:
+        """The store's row file of every shard."""
+        return [self.folder / f"{ref.name}.{self.entry.container}" for ref in self.entry.shards]
+
+    def read_rows_in(self, folder: Path) -> None:
+        """Read rows from the files of these names in another folder from now on: see `shared.staging`."""
+        self._rows_in = folder
+        shards = [_shard_rows(folder, self.entry, ref) for ref in self.entry.shards]
+        self._source = row_source(shards, self._mapping)
+        self._blocks = BlockChecks(
+            shards, self._source, self.index.blocks, features=self.entry.kind == "features", videos=self._names
+        )
 
     def index_of(self, video_ids: Sequence[str]) -> np.ndarray:
         """int64 (N,): the number of each video, -1 where the stream has no rows of it."""
@@ -250,13 +260,8 @@ class StreamReader:
         return np.array(whole[first : first + self.rows_per_video[video]])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _open_same, (
-            self.store,
-            self.name,
-            fingerprint(self.entry.model_dump(mode="json")),
-            self._verify,
-            self._mapping,
-        )
+        entry_fingerprint = fingerprint(self.entry.model_dump(mode="json"))
+        return _open_same, (self.store, self.name, entry_fingerprint, self._verify, self._mapping, self._rows_in)
 
 
 def _shard_rows(folder: Path, entry: StreamEntry, ref: ShardRef) -> ShardRows:
@@ -265,7 +270,7 @@ def _shard_rows(folder: Path, entry: StreamEntry, ref: ShardRef) -> ShardRows:
 
 
 def _open_same(
-    store: Path, name: str, entry_fingerprint: str, verify: Verify, mapping: row_sources.Mapping
+    store: Path, name: str, entry_fingerprint: str, verify: Verify, mapping: row_sources.Mapping, rows_in: Path
 ) -> StreamReader:
     """A stream again in another process. Raises StoreError when it has changed since it was pickled."""
     from shared.store import open_store  # `store` builds on this module
@@ -275,4 +280,5 @@ def _open_same(
         raise StoreError(
             f"stream {name!r} of {store} was changed while it was in use: start again with the store as it is"
         )
+    stream.read_rows_in(rows_in)
     return stream

@@ -28,7 +28,8 @@ from shared.errors import DamageFound, RequestError, StoreError
 from shared.features import Verify
 from shared.manifest_set import ManifestSet
 from shared.row_sources import Mapping
-from shared.store import Store, open_store
+from shared.staging import staged
+from shared.store import Store, open_store, refuse_inside_store
 from train.batch import Batch
 from train.model import TokenSpec
 from train.order import Selection
@@ -42,7 +43,8 @@ class DataConfig(Config):
     """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
     part. max_tokens: captions are cut there, null for the manifest set's own limit. prefetch: batches made ahead.
     verify: rows are checked when first read, each time (`always`, several times slower), or `never`. mapping: `auto`
-    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow.
+    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow. stage: a
+    folder on a disk of this host, to which row files are copied before they are read; None reads them in the store.
     """
 
     max_rows: int = Field(default=64, ge=1)
@@ -50,6 +52,7 @@ class DataConfig(Config):
     prefetch: int = Field(default=2, ge=1, le=1024)
     verify: Verify = "first"
     mapping: Mapping = "auto"
+    stage: Path | None = None
 
 
 class WindowData:
@@ -75,6 +78,10 @@ class WindowData:
                 "`stream` out, or make a set for it with `python -m preprocess manifests CONFIG`"
             )
         self.stream = store.stream(self.manifest.info.stream, verify=config.verify, mapping=config.mapping)
+        if config.stage is not None:
+            folder = config.stage.expanduser()
+            refuse_inside_store(folder, "copies of row files (data.stage=PATH)")
+            self.stream.read_rows_in(staged(self.stream, folder))
         self.windows = self.manifest.windows(split)
         self.tokens = token_spec(self.manifest, config.max_tokens)
         self._check(store.path)

@@ -126,6 +126,17 @@ def test_rows_are_the_same_however_they_are_read(store, verify, mapping):
         assert (tensor == getattr(expected, name)).all()
 
 
+def test_rows_can_be_copied_to_a_local_disk_first(store, tmp_path):
+    expected = everything(WindowData(store, "default", "train"))
+    staged = WindowData(store, "default", "train", config=DataConfig(stage=tmp_path / "local"))
+    assert list((tmp_path / "local").glob("*/*.npy"))
+    for data in (staged, pickle.loads(pickle.dumps(staged))):
+        for name, tensor in vars(everything(data)).items():
+            assert (tensor == getattr(expected, name)).all()
+    with pytest.raises(RequestError, match="is inside the store"):
+        WindowData(store, "default", "train", config=DataConfig(stage=store.path / "copies"))
+
+
 def test_what_the_store_does_not_hold_is_refused_by_name(store):
     with pytest.raises(StoreError, match="no windows of split 'test'; it has train, val"):
         WindowData(store, "default", "test")
