@@ -43,10 +43,12 @@ class StreamReader:
         *,
         verify: Verify = "first",
         mapping: row_sources.Mapping = "auto",
+        cached: bool = False,
     ) -> None:
         """files: what the root says of every file; indexes, spans and valid counts are checked against it where it is
         given. verify: whether blocks of rows are checked never, when first read, or each time they are read. mapping:
-        whether row files are mapped or read.
+        whether row files are mapped or read. cached: whether a compiled index may be kept beside the store, for one
+        of the whole stream as the root has it.
 
         Raises DamageFound for an index that is missing or damaged, EnvironmentLacking where nothing can be mapped.
         """
@@ -56,7 +58,7 @@ class StreamReader:
         below = stream_folder(entry.kind, name)
         self._index_files = [files.get(f"{below}/{ref.name}.json") if files else None for ref in entry.shards]
         self._files = FileChecks(store, files) if files is not None else None
-        self.index = StreamIndex(self._index_arrays(files))
+        self.index = StreamIndex(self._index_arrays(files if cached else None))
         self._indexes: dict[int, ShardIndex] = {}
         self._row_bytes = math.prod(entry.row_shape) * self.dtype.itemsize
         self.read_rows_in(self.folder)

@@ -52,7 +52,9 @@ class Store:
         """
         if name not in self.root.streams:
             raise StoreError(f"store {self.path} has no stream {name!r}; it has {_names(self.root.streams)}")
-        return StreamReader(self.path, name, self.root.streams[name], self.root.files, verify=verify, mapping=mapping)
+        return StreamReader(
+            self.path, name, self.root.streams[name], self.root.files, verify=verify, mapping=mapping, cached=True
+        )
 
     def manifest_set(self, name: str) -> ManifestSet:
         """One manifest set, whose files are checked against the root when they are first read.
