@@ -323,10 +323,10 @@ def work(name: str, folder: Path, videos: int, seconds: float) -> None:
 
 
 def warm(read: Read, windows: np.ndarray) -> None:
-    """Read every window once, so that files and what readers remember of them are hot; who is slow gets 5 seconds."""
+    """Read every window once, so that files and what readers remember of them are hot; who is slow gets 2 seconds."""
     before = time.process_time()
     for start in range(0, len(windows) - BATCH + 1, BATCH):
-        if time.process_time() - before > 5:
+        if time.process_time() - before > 2:
             return
         read(windows[start : start + BATCH])
 
