@@ -95,6 +95,22 @@ def test_a_missing_file_is_damage(tmp_path, container):
 
 
 @BOTH
+def test_where_nothing_can_be_mapped_the_rows_are_in_memory(tmp_path, container, monkeypatch):
+    rows = sample()
+    path = written(tmp_path, container, rows)
+
+    def refuses(*_):
+        raise OSError(19, "No such device")
+
+    monkeypatch.setattr(containers, "map_file", refuses)
+    with pytest.warns(UserWarning, match="cannot be mapped .No such device.: 160 bytes of it are in memory"):
+        found = map_rows(container, path, rows.shape, "float16")
+    np.testing.assert_array_equal(found, rows)
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 0
+
+
+@BOTH
 def test_no_flipped_bit_of_the_structure_moves_a_row(tmp_path, container):
     """A flip is refused, or harmless, or in the payload itself (which checksums find): never rows from elsewhere."""
     rows = np.ones((6, 8), np.float16)
