@@ -286,11 +286,16 @@ def arrow_raw(_: Corpus, folder: Path) -> Read:
 NUMPY, RAW, UNVERIFIED, VERIFIED = "numpy", "arrow buffer", "clipmill never", "clipmill first"
 READERS: dict[str, tuple[Callable[[Corpus, Path], Read], str]] = {
     NUMPY: (numpy_gather, "numpy.load(mmap_mode='r') once, one fancy index a batch"),
-    UNVERIFIED: (clipmill("npy", "never", "mmap"), "verify='never'"),
-    VERIFIED: (clipmill("npy", "first", "mmap"), "verify='first', the default; all blocks read before"),
-    "clipmill h5": (clipmill("h5", "first", "mmap"), "HDF5 shards, verify='first'"),
+    UNVERIFIED: (clipmill("npy", "never", "mmap"), "verify='never', mapping='mmap'"),
+    VERIFIED: (
+        clipmill("npy", "first", "auto"),
+        "verify='first', mapping='auto', the defaults; all blocks read before",
+    ),
+    "clipmill never auto": (clipmill("npy", "never", "auto"), "verify='never', mapping='auto'"),
+    "clipmill first mmap": (clipmill("npy", "first", "mmap"), "verify='first', mapping='mmap'"),
+    "clipmill h5": (clipmill("h5", "first", "auto"), "HDF5 shards, the defaults"),
     "clipmill pread": (clipmill("npy", "first", "pread"), "mapping='pread', verify='first'"),
-    "clipmill always": (clipmill("npy", "always", "mmap"), "verify='always': whole blocks of 64 KiB are hashed"),
+    "clipmill always": (clipmill("npy", "always", "auto"), "verify='always': whole blocks of 64 KiB are hashed"),
     "np.load": (np_load, "a .npy a video, numpy.load(mmap_mode='r') a sample"),
     "h5py per video": (h5py_per_video, "a dataset a video, contiguous, libver='latest', file kept open"),
     "h5py flat": (h5py_flat, "one contiguous dataset, kept open, a slice a sample"),

@@ -17,7 +17,7 @@ from shared.containers import map_array
 from shared.errors import Failure, StoreError
 from shared.fingerprint import fingerprint
 from shared.index_cache import cached_arrays
-from shared.row_sources import ShardRows, row_source
+from shared.row_sources import LARGEST_TAKEN, MappedRows, ShardRows, row_source
 from shared.schema import FailureRecord, FileEntry, ShardIndex, ShardRef, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
 from shared.stream_index import StreamIndex, read_shard_index, stream_arrays
@@ -118,6 +118,8 @@ class StreamReader:
         self._rows_in = folder
         shards = [_shard_rows(folder, self.entry, ref) for ref in self.entry.shards]
         self._source = row_source(shards, self._mapping)
+        takes = isinstance(self._source, MappedRows) and self._source.direct and 0 < self._row_bytes <= LARGEST_TAKEN
+        self._direct = self._source if isinstance(self._source, MappedRows) and takes else None
         self._blocks = BlockChecks(
             shards, self._source, self.index.blocks, features=self.entry.kind == "features", videos=self._names
         )
@@ -168,14 +170,16 @@ class StreamReader:
         Raises IndexError when a window leaves its video, or when there is no such video (`index_of` gives -1).
         """
         steps = int(rows_B.max(initial=0)) if length is None else length
-        if out is None:
-            out = np.empty((len(video_B), steps, *self.row_shape), self.dtype)
-        elif out.shape[:2] != (len(video_B), steps):
+        if out is not None and out.shape[:2] != (len(video_B), steps):
             raise ValueError(f"out is {out.shape}, expected {(len(video_B), steps, *self.row_shape)}")
         self._require_inside(video_B, first_row_B, rows_B)
         mask_BT = np.arange(steps) < rows_B[:, None]
         read_B = np.minimum(rows_B, steps)
-        self._place(video_B, first_row_B, read_B, out, np.arange(len(video_B)) * steps)
+        if self._direct is not None and out is None and read_B.min(initial=1) > 0:
+            out = self._taken(self._direct, video_B, first_row_B, read_B, steps)
+        else:
+            out = np.empty((len(video_B), steps, *self.row_shape), self.dtype) if out is None else out
+            self._place(video_B, first_row_B, read_B, out, np.arange(len(video_B)) * steps)
         if read_B.min(initial=steps) < steps:
             out[~mask_BT] = 0
         return out, mask_BT
@@ -230,6 +234,17 @@ class StreamReader:
             self._blocks.require(shard_N, row_in_shard_N, rows_N, again=self._verify == "always")
         flat = out.reshape(-1).view(np.uint8)
         self._source.copy(shard_N, row_in_shard_N * row_bytes, rows_N * row_bytes, flat, row_N * row_bytes)
+
+    def _taken(
+        self, source: MappedRows, video_B: np.ndarray, first_row_B: np.ndarray, rows_B: np.ndarray, steps: int
+    ) -> np.ndarray:
+        """(B, T, *row_shape): windows of at least one row; behind its last row, that row again."""
+        shard_B, row_B = self.index.shard_V[video_B], self.index.first_row_V[video_B] + first_row_B
+        if self._verify != "never":
+            self._blocks.require(shard_B, row_B, rows_B, again=self._verify == "always")
+        row_BT = row_B[:, None] + np.minimum(np.arange(steps), rows_B[:, None] - 1)
+        taken_BT = source.take(shard_B[:, None], row_BT * self._row_bytes, self._row_bytes)
+        return taken_BT.view(self.dtype).reshape(len(video_B), steps, *self.row_shape)
 
     def _require_inside(self, video_N: np.ndarray, first_row_N: np.ndarray, rows_N: np.ndarray) -> None:
         if video_N.min(initial=0) < 0 or video_N.max(initial=-1) >= len(self.index):

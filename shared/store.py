@@ -48,7 +48,8 @@ class Store:
         """The rows of one stream. Raises StoreError naming those that exist, DamageFound for a damaged index.
 
         verify: `first` checks each block of rows when it is read for the first time, `always` each time, `never` trusts
-        the disk. mapping: `auto` maps files where that is safe, else reads them (`pread`).
+        the disk. mapping: `auto` maps files where that is safe, else reads them (`pread`); `mmap` is twice as fast and
+        not as safe (see `shared.row_sources`).
         """
         if name not in self.root.streams:
             raise StoreError(f"store {self.path} has no stream {name!r}; it has {_names(self.root.streams)}")

@@ -43,8 +43,9 @@ class DataConfig(Config):
     """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
     part. max_tokens: captions are cut there, null for the manifest set's own limit. prefetch: batches made ahead.
     verify: rows are checked when first read, each time (`always`, several times slower), or `never`. mapping: `auto`
-    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow. stage: a
-    folder on a disk of this host, to which row files are copied before they are read; None reads them in the store.
+    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow; `mmap`
+    takes rows from memory directly, twice as fast, but a file that is cut in that very moment kills the process. stage:
+    a folder on a disk of this host, to which row files are copied before they are read; None reads them in the store.
     """
 
     max_rows: int = Field(default=64, ge=1)

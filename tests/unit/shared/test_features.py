@@ -19,7 +19,7 @@ from shared.store import open_store, open_writer
 from shared.verify import verify_store
 
 BOTH = pytest.mark.parametrize("container", ["npy", "h5"])
-MAPPINGS = pytest.mark.parametrize("mapping", ["mmap", "pread"])
+MAPPINGS = pytest.mark.parametrize("mapping", ["auto", "mmap", "pread"])
 
 
 @pytest.fixture(scope="module", params=["npy", "h5"])
@@ -57,11 +57,21 @@ def windows(draw):
     return video, first, draw(st.integers(0, rows - first))
 
 
+@pytest.fixture(scope="module")
+def readers(stream):
+    return {how: open_store(stream.store).stream("default", mapping=how) for how in ("auto", "mmap", "pread")}
+
+
 @settings(max_examples=200, deadline=None)
-@given(batch=st.lists(windows(), max_size=12), length=st.none() | st.integers(0, 9))
-def test_gather_equals_a_naive_loop(stream, batch, length):
+@given(
+    batch=st.lists(windows(), max_size=12),
+    length=st.none() | st.integers(0, 9),
+    mapping=st.sampled_from(["auto", "mmap", "pread"]),
+)
+def test_gather_equals_a_naive_loop(stream, readers, batch, length, mapping):
     video_B, first_B, rows_B = np.array(batch, np.int64).reshape(-1, 3).T
-    out, mask = stream.gather(video_B, first_B, rows_B, length)
+    out, mask = readers[mapping].gather(video_B, first_B, rows_B, length)
+    assert out.flags.writeable
     steps = max(rows_B, default=0) if length is None else length
     expected = np.zeros((len(batch), steps, 8), np.float16)
     for slot, (video, first, rows) in enumerate(batch):

@@ -14,7 +14,7 @@ from shared.errors import DamageFound, EnvironmentLacking
 from shared.row_sources import FileRows, MappedRows, ShardRows, row_source
 
 BOTH = pytest.mark.parametrize("container", ["npy", "h5"])
-MAPPINGS = pytest.mark.parametrize("mapping", ["mmap", "pread"])
+MAPPINGS = pytest.mark.parametrize("mapping", ["auto", "mmap", "pread"])
 # The last page of the file of so many rows holds more than one of them.
 ROWS, DIM = 330, 24
 DESCRIPTORS = Path("/proc/self/fd")
@@ -95,6 +95,43 @@ def test_a_file_cut_under_a_reader_gives_its_bytes_or_an_error(tmp_path, contain
     np.testing.assert_array_equal(read(source, [1], [0], [ROWS]), other_rows)
 
 
+@BOTH
+def test_rows_taken_from_memory_of_a_cut_file_are_refused(tmp_path, container):
+    """What can be seen before and after; what happens in between would kill, and is for who asked for it."""
+    (file, rows), (other, other_rows) = shard(tmp_path, container), shard(tmp_path, container, 1)
+    source = row_source([file, other], "mmap")
+    size = DIM * 4
+    shard_N, row_N2 = np.array([0, 1, 0]), np.array([[0, 1], [7, 7], [ROWS - 1, 5]])
+
+    def taken(shard_N):
+        found = source.take(shard_N[:, None], row_N2[: len(shard_N)] * size, size)
+        return found.view(np.float32).reshape(-1, 2, DIM)
+
+    np.testing.assert_array_equal(taken(shard_N), [rows[[0, 1]], other_rows[[7, 7]], rows[[ROWS - 1, 5]]])
+    whole = file.path.stat().st_size
+    for lost in (1, 90, 4096, 3 * 4096, whole - 200, whole):
+        os.truncate(file.path, whole - lost)
+        with pytest.raises(DamageFound, match=f"{file.path.name} was shortened"):
+            taken(shard_N)
+    np.testing.assert_array_equal(taken(np.array([1])), [other_rows[[0, 1]]])
+
+
+def test_a_file_cut_while_rows_are_taken_is_noticed(tmp_path, monkeypatch):
+    """Within its last page, where a cut kills nobody and gives zeros."""
+    file, _ = shard(tmp_path, "npy")
+    source = row_source([file], "mmap")
+    right = row_sources.all_memory
+
+    def cut_meanwhile(size):
+        os.truncate(file.path, file.path.stat().st_size - size)
+        return right(size)
+
+    source.take(np.array([0]), np.array([0]), 96)
+    monkeypatch.setattr(row_sources, "all_memory", cut_meanwhile)
+    with pytest.raises(DamageFound, match="shortened"):
+        source.take(np.array([0]), np.array([(ROWS - 1) * 96]), 96)
+
+
 def test_a_cut_in_zeros_changes_nothing_and_one_before_them_is_noticed(tmp_path):
     rows = np.random.RandomState(0).randn(ROWS, DIM).astype(np.float32)
     rows[-10:] = 0
@@ -114,7 +151,7 @@ def test_deleted_files_stay_readable_only_where_they_are_mapped(tmp_path, mappin
     source = row_source([file], mapping)
     read(source, [0], [0], [1])
     file.path.unlink()
-    if mapping == "mmap":
+    if mapping != "pread":
         np.testing.assert_array_equal(read(source, [0], [7], [2]), rows[7:9])
     else:
         with pytest.raises(DamageFound, match=f"{file.path.name} cannot be read: No such file"):
