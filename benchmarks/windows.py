@@ -267,7 +267,7 @@ def array_record(_: Corpus, folder: Path) -> Read:
 def arrow(_: Corpus, folder: Path) -> Read:
     import datasets
 
-    dataset = datasets.load_from_disk(str(folder / "arrow")).with_format("numpy")
+    dataset = datasets.load_from_disk(str(folder / "arrow")).with_format("numpy", dtype=np.float16)
     return lambda window_B: dataset[window_B.tolist()]["x"]
 
 
@@ -303,7 +303,10 @@ READERS: dict[str, tuple[Callable[[Corpus, Path], Read], str]] = {
     "litdata": (litdata, "64 MB chunks, no compression, local, dataset[i]"),
     "webdataset": (webdataset_stream, "one tar, raw bytes, sequential: it has no random access"),
     "array_record": (array_record, f"group_size:1,uncompressed; {ARRAY_RECORD}; a batch a call"),
-    "datasets": (arrow, "Array2D column of fixed shape, memory-mapped, with_format('numpy'), a batch a call"),
+    "datasets": (
+        arrow,
+        "Array2D column of fixed shape, memory-mapped, with_format('numpy', dtype=float16), a batch a call",
+    ),
     RAW: (arrow_raw, "large_binary column, with_format('arrow'), its buffer taken by hand: not a documented way"),
 }
 
