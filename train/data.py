@@ -45,7 +45,7 @@ class DataConfig(Config):
     verify: rows are checked when first read, each time (`always`, several times slower), or `never`. mapping: `auto`
     maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow; `mmap`
     takes rows from memory directly, twice as fast, but a file that is cut in that very moment kills the process. stage:
-    a folder on a disk of this host, to which row files are copied before they are read; None reads them in the store.
+    a folder on a disk of this host, to which row files are copied before they are read; null reads them in the store.
     """
 
     max_rows: int = Field(default=64, ge=1)
