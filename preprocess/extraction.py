@@ -62,7 +62,9 @@ class Extraction:
             entries = {name: stream.entry for name, stream in wanted.items()}
             book = StreamBook(self.writer, entries, [video.video_id for video in self.inputs])
             self._announce_changes(book.changes)
-            book.carry_over()
+            if copied := book.carry_over():
+                self.record.copied_shards += copied
+                self.progress.note(f"{copied} shards copied, nothing of them extracted")
             plan = make_plan(
                 self.inputs,
                 book.entries,

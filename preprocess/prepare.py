@@ -60,7 +60,9 @@ class Preparer:
             return number
         split = self.split_of(video)
         if self.near is not None and (similar := self.near.failure_of(video.video_id)) is not None:
-            return similar
+            # A caption file that cannot be used is told whatever else is found.
+            track = _first_readable(video)
+            return track if isinstance(track, Failure) else similar
         captions = self.captions_of(video, number, report)
         if isinstance(captions, Failure):
             return captions

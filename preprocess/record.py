@@ -31,11 +31,12 @@ _PACKAGES = ("clipmill", "torch", "decord2", "ray", "transformers", "numpy")
 class RunRecord:
     """One run's file, `STORE/runs/<start>-<pid>.json`; written when memory runs out, and at the end.
 
-    extracted: videos done in this run, in committed units. spent: what they took. wall_s: seconds of extraction.
+    extracted: videos done in this run, in committed units. spent: what they took.
+    copied_shards: shards taken over after a change of configuration. wall_s: seconds of extraction.
     """
 
     def __init__(self, store: Path, retry: str | None, setting: Setting) -> None:
-        self.extracted = 0
+        self.extracted = self.copied_shards = 0
         self.spent = Spent()
         self.wall_s = 0.0
         self._store, self._retry, self._setting = store, retry, setting
@@ -97,6 +98,7 @@ class RunRecord:
             "cpus": len(os.sched_getaffinity(0)),
             "retry_failed": self._retry,
             "extracted": self.extracted,
+            "copied_shards": self.copied_shards,
             "spent": asdict(self.spent),
             "wall_s": self.wall_s,
             "advice": self.advice,

@@ -30,12 +30,14 @@ class RunResult:
     """What a run did, and where every input stands after it.
 
     failures: (video id, stream or "captions", Failure) of every input that lacks something.
+    copied_shards: taken over after a change of configuration.
     others: lines about what the store holds besides what inputs and config name; it stays.
     spent, wall_s: what extraction took; advice: its slowest stage and what helps, one line, empty without extraction.
     """
 
     inputs: int
     extracted: int
+    copied_shards: int
     keep: KeepResult
     sets: tuple[BuiltSet, ...]
     failures: tuple[tuple[str, str, Failure], ...]
@@ -46,7 +48,13 @@ class RunResult:
 
     @property
     def did_nothing(self) -> bool:
-        return not (self.extracted or self.keep.new or self.keep.changed or any(made.changed for made in self.sets))
+        return not (
+            self.extracted
+            or self.copied_shards
+            or self.keep.new
+            or self.keep.changed
+            or any(made.changed for made in self.sets)
+        )
 
 
 def run(
@@ -75,7 +83,16 @@ def run(
         failed = _failures(writer, config, inputs)
         others = _others(writer, config, () if limit else kept.others)
         result = RunResult(
-            len(inputs), record.extracted, kept, sets, failed, others, record.spent, record.wall_s, record.advice
+            len(inputs),
+            record.extracted,
+            record.copied_shards,
+            kept,
+            sets,
+            failed,
+            others,
+            record.spent,
+            record.wall_s,
+            record.advice,
         )
         if not result.did_nothing:
             failures = [failure for _, _, failure in failed]

@@ -95,8 +95,7 @@ class StreamBook:
                 pending.pop(name, None)
                 continue
             kept = keeps_rows(old, entry)
-            if not kept:
-                self._refuse_loss(name, old, set(input_ids))
+            self._refuse_loss(name, self._to_extract(name, old, entry), set(input_ids))
             self.changes.append(Change(name, tuple(_differences(old.identity, entry.identity)), kept))
             self._pending.add(name)
             if name not in pending or pending[name].fingerprint != entry.fingerprint:
@@ -105,14 +104,16 @@ class StreamBook:
         if (streams, pending) != (writer.root.streams, writer.root.pending):
             writer.commit([], streams=streams, pending=pending)
 
-    def carry_over(self) -> None:
-        """Take what a change of configuration does not touch into the streams that are being made again."""
-        for change in self.changes:
-            if change.keeps_rows:
-                self._carry_over(change.stream)
+    def carry_over(self) -> int:
+        """Take what a change of configuration does not touch into the streams that are being made again.
 
-    def _carry_over(self, name: str) -> None:
+        Returns how many shards that were.
+        """
+        return sum(self._carry_over(change.stream) for change in self.changes if change.keeps_rows)
+
+    def _carry_over(self, name: str) -> int:
         """Shard by shard, each committed: what a killed run has carried is found in the new stream and left there."""
+        shards = 0
         old = self._writer.root.streams[name]
         path = self._writer.path
         for ref in old.shards:
@@ -126,6 +127,8 @@ class StreamBook:
             if shard is not None:
                 carried = entry.model_copy(update={"shards": (*entry.shards, shard.ref)})
                 self._writer.commit(shard.files, pending=self._writer.root.pending | {name: carried})
+                shards += 1
+        return shards
 
     @property
     def entries(self) -> dict[str, StreamEntry]:
@@ -191,13 +194,21 @@ class StreamBook:
                 "What was made of the others is kept; make these readable and run the same command again"
             )
 
-    def _refuse_loss(self, name: str, old: StreamEntry, input_ids: set[str]) -> None:
-        lost = sorted(read_homes(self._writer.path, name, old).keys() - input_ids)
+    def _to_extract(self, name: str, old: StreamEntry, new: StreamEntry) -> set[str]:
+        """Videos of the old stream that the new one must extract again, failed ones too."""
+        folder, found = self._writer.path / stream_folder(old.kind, name), set()
+        for ref in old.shards:
+            index = read_shard_index(folder, ref.name)
+            found |= touched_videos(index, old, new) if keeps_rows(old, new) else videos_of(index)
+        return found
+
+    def _refuse_loss(self, name: str, videos: set[str], input_ids: set[str]) -> None:
+        lost = sorted(videos - input_ids)
         if lost:
             raise RequestError(
                 f"stream {name!r} is configured differently from the store's, and {len(lost)} of the store's videos "
-                f"(such as {lost[0]!r}) are not among the inputs: making it again would lose their rows. "
-                "Give all inputs, or give the stream another name"
+                f"that would have to be decoded again (such as {lost[0]!r}) are not among the inputs: making it again "
+                "would lose their rows. Give all inputs, or give the stream another name"
             )
 
 

@@ -22,7 +22,7 @@ class EncoderConfig(Config):
     device: what encodes. precision: of the model on a GPU (autocast); a CPU always computes in float32.
     """
 
-    weights: str
+    weights: str = Field(min_length=1)
     pooling: Literal["projection", "mean", "first"] = "projection"
     max_length: int = Field(default=32, ge=3)
     batch_size: int = Field(default=64, ge=1)

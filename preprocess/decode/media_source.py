@@ -8,6 +8,7 @@ from dataclasses import replace
 from preprocess.decode.decord_backend import DecordFrames
 from preprocess.decode.fast import FastFailedError
 from preprocess.decode.ffmpeg_backend import FfmpegFrames, SelectionMissedError
+from preprocess.decode.ffmpeg_check import complaint
 from preprocess.decode.grid import Grid, KeyGrid, NoFrames
 from preprocess.decode.media_probe import Probe
 from preprocess.decode.options import DecodeOptions
@@ -122,6 +123,7 @@ class MediaSource:
         if outcome.errors or outcome.damaged or decoder.status:
             failed = f"{outcome.errors} of {outcome.packets} packets do not decode"
             damage = damage or (failed if outcome.errors else "its packets, or what they decode to, are damaged")
+        damage = damage or complaint(self._probe, self._options)
         if damage and not self._options.keep_partial:
             fail("corrupt", f"{name}: {damage}; get the file again, or set decode.keep_partial=true")
         self.info = replace(self.info, partial=bool(damage), why=damage or self.info.why)

@@ -8,6 +8,7 @@ specification. AVI is checked by its index (`media_probe.py`), MP4 too; Ogg has 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,33 +40,49 @@ def damage_of(path: Path, demuxer: str) -> str:
 
 def _matroska(file: BinaryIO, size: int) -> int | None:
     """The place of the first element that cannot be one, or that leaves the one it is in."""
-    position, limits = 0, [(0, size)]  # (ID, end) of the elements that the walk is in
+    position, inside = 0, [_Element(0, size, False)]  # what the walk is in
     while position < size:
-        while len(limits) > 1 and position >= limits[-1][1]:
-            if limits.pop()[0] == EBML_SEGMENT:
+        while len(inside) > 1 and position >= inside[-1].end:
+            if inside.pop().name == EBML_SEGMENT:
                 return None  # what somebody appended to a whole file is nobody's business
         file.seek(position)
         found = element_head(file.read(ELEMENT_HEAD_BYTES))
         if found is None:
-            return position
+            padding = not any(element.known for element in inside) and _only_zeros(file, position)
+            return None if padding else position
         name, body, length = found
-        if name in TOP_LEVEL and limits[-1] == (EBML_CLUSTER, size):
-            limits.pop()  # the cluster before had no length
+        if name in TOP_LEVEL and inside[-1].name == EBML_CLUSTER and not inside[-1].known:
+            inside.pop()  # a cluster of unknown length ends where the next thing beside it begins
         begins = position + body
-        if length is None:
-            if name not in (EBML_SEGMENT, EBML_CLUSTER):
-                return position
-            end = size
-        else:
-            end = begins + length
-        if end > limits[-1][1]:
+        if length is None and name not in (EBML_SEGMENT, EBML_CLUSTER):
+            return position
+        end = inside[-1].end if length is None else begins + length
+        if end > inside[-1].end:
             return position
         if name in (EBML_SEGMENT, EBML_CLUSTER):
-            limits.append((name, end))
+            inside.append(_Element(name, end, length is not None))
             position = begins
         else:
             position = end
     return None
+
+
+@dataclass(frozen=True)
+class _Element:
+    """known: whether it says where it ends."""
+
+    name: int
+    end: int
+    known: bool
+
+
+def _only_zeros(file: BinaryIO, position: int) -> bool:
+    """Whether the rest of a file is padding, of a file that does not say how long it is."""
+    file.seek(position)
+    while data := file.read(1 << 20):
+        if any(data):
+            return False
+    return True
 
 
 def element_head(head: bytes) -> tuple[int, int, int | None] | None:
@@ -103,7 +120,7 @@ def _gif(file: BinaryIO, size: int) -> int | None:
             colours = _colours(file.read(9)[8:9])
             following = _after_data(file, position + 10 + colours + 1, size)
         else:
-            return position
+            return None if _only_zeros(file, position) else position
         if following is None:
             return position
         position = following

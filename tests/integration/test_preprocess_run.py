@@ -291,6 +291,7 @@ def test_another_container_decodes_nothing(small_media: Path, tmp_path: Path) ->
     done = preprocess("run", config, "engine=here", "container=h5", "--limit", "3")
     assert "keeps what this does not touch, its configuration changed: rows" in done.stderr
     assert "extracting" not in done.stderr
+    assert "nothing to do" not in done.stdout
     assert rows_by_video(tmp_path / "store") == before
     root = json.loads((tmp_path / "store" / "store.json").read_bytes())
     assert root["pending"] == {}
@@ -331,3 +332,20 @@ def test_keeping_parts_of_damaged_videos_touches_no_other(small_media: Path, tmp
     again = preprocess("run", config, "engine=here")
     assert "extracting 1 videos in 1 units (2 new)" in again.stderr
     assert rows_by_video(tmp_path / "store") == before
+
+
+def test_a_damaged_video_that_is_not_given_is_not_forgotten(small_media: Path, tmp_path: Path) -> None:
+    """Neither as a failure nor as a part, when `keep_partial` changes while only some inputs are given."""
+    config = setup(small_media, tmp_path)
+    damaged = bytearray((tmp_path / "clip 5.mp4").read_bytes())
+    middle = damaged.find(b"mdat") + len(damaged) // 3
+    damaged[middle : middle + 400] = bytes(400)
+    (tmp_path / "clip 5.mp4").write_bytes(damaged)
+    for before, after in (("false", "true"), ("true", "false")):
+        store = f"store={tmp_path / before}"
+        preprocess("run", config, "engine=here", store, f"decode.keep_partial={before}")
+        whole = content(tmp_path / before)
+        done = preprocess("run", config, "engine=here", store, f"decode.keep_partial={after}", "--limit", "3")
+        assert done.returncode == 2, done.stderr
+        assert "(such as 'v5') are not among the inputs" in done.stderr
+        assert content(tmp_path / before) == whole
