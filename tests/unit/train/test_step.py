@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from train.batch import Batch
-from train.distributed import World
-from train.losses import MilNceConfig, build_loss
+from train.distributed import ALONE
+from train.losses import Loss, MilNceConfig
 from train.model import ModelConfig, TokenSpec, WordsConfig, build_model
 from train.model.temperature import TemperatureConfig
 from train.optim import OptimConfig, build_optimizer
 from train.step import NonFiniteStep, TrainStep
-
-ALONE = World(0, 1, 0, torch.device("cpu"))
 
 
 def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> TrainStep:
@@ -30,7 +28,13 @@ def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> Trai
     model = build_model(config, input_dim=5, tokens=TokenSpec(vocab_size=30, pad_id=0, max_tokens=4))
     optimizer = build_optimizer(model, OptimConfig(lr=lr))
     return TrainStep(
-        model, optimizer, build_loss(MilNceConfig()), ALONE, factor=lambda index: 1.0 if index else 0.5, clip=clip
+        model,
+        optimizer,
+        Loss(MilNceConfig()),
+        ALONE,
+        factor=lambda index: 1.0 if index else 0.5,
+        clip=clip,
+        total_steps=100,
     )
 
 
