@@ -156,7 +156,8 @@ class _LogSumExpOverRanks(torch.autograd.Function):
         part, result = ctx.saved_tensors
         total: torch.Tensor = grads[0].contiguous().clone()
         dist.all_reduce(total)
-        return total * (part - result).exp()
+        share: torch.Tensor = (part - result).exp()
+        return total * share
 
 
 def logsumexp_over_ranks(x: torch.Tensor, world: World) -> torch.Tensor:

@@ -25,7 +25,7 @@ from train.losses.tiled import grid_sums
 
 TileSize = Literal["auto"] | Annotated[int, Field(ge=0)]
 # Logits of one rank above which `auto` cuts tiles: below, the whole matrix costs little and is computed once.
-_WHOLE_LOGITS = 1 << 20
+_WHOLE_LOGITS = 1 << 18
 # Logits of a tile: on a CPU so few that a tile stays in a core's cache, on a GPU so many that it is kept busy.
 _TILE_LOGITS = {"cpu": 1 << 18, "cuda": 1 << 24}
 

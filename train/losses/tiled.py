@@ -54,7 +54,7 @@ def _whole(
     if clamp is not None:
         for x in (own_BK, logit_BM):
             if x.requires_grad:
-                x.register_hook(lambda gradient: gradient.clamp(-clamp, clamp))
+                x.register_hook(lambda gradient: gradient.clamp(-clamp, clamp))  # type: ignore[no-untyped-call]
     return *reduction.reduce(Part(logit_BM, vectors)), own_BK
 
 

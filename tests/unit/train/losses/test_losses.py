@@ -8,9 +8,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from train.distributed import World
-from train.losses import LOSSES, InfoNceConfig, Loss, LossConfig, MilNceConfig
-from train.losses.pairs import make_pairs
+from train.losses import LOSSES, Loss, LossConfig, MilNceConfig
 
 OPTIONS = {
     "mil_nce": {},
@@ -173,19 +171,3 @@ def test_one_sampled_candidate_is_the_loss_of_some_single_candidates(bags):
 def test_what_a_loss_cannot_do_is_refused(config, said):
     with pytest.raises(ValidationError, match=said):
         TypeAdapter(LossConfig).validate_python(config)
-
-
-def test_small_batches_keep_the_matrix_and_large_ones_are_tiled():
-    def side(clips):
-        video, mask = torch.zeros(clips, 1), torch.ones(clips, 4, dtype=torch.bool)
-        options = {**InfoNceConfig().model_dump(include={"mask_same_video", "tile", "clamp_gradient"})}
-        return make_pairs(video, torch.zeros(clips, 4, 1), mask, torch.arange(clips), temperature=1.0, **options).side
-
-    assert side(100) == 0
-    assert side(1000) == 256
-
-
-def test_clips_that_do_not_fit_the_ranks_are_a_bug(bags):
-    video, text, mask, ids = bags()
-    with pytest.raises(ValueError, match="5 bags of texts for 5 clips on each of 2 ranks"):
-        LOSSES["mil_nce"](video, text, mask, ids, temperature=1.0, world=World(0, 2, 0, torch.device("cpu")))
