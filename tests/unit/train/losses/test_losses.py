@@ -45,7 +45,7 @@ def test_tiles_give_the_loss_and_gradients_of_the_whole_matrix(bags, name, tile)
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("tile", [0, 2])
 def test_gradients(bags, name, tile):
-    video, text, mask, ids = bags()
+    video, text, mask, ids = bags(clips=4, candidates=2, dim=3)
     bias = OPTIONS[name].get("bias")
     inputs = [video, text, torch.tensor(0.7, dtype=torch.float64), *([] if bias is None else [bias.detach().clone()])]
 
