@@ -131,7 +131,10 @@ def make_pairs(
             scaled_BD = torch.cat([scaled_BD, bias_B1], dim=1)
             text_MD = torch.cat([text_MD, text_MD.new_ones(len(text_MD), 1)], dim=1)
     side = _automatic_side(rows, clips, candidates, video_BD.device) if tile == "auto" else tile
-    clamp = None if clamp_gradient is None else clamp_gradient * world.size / captioned_clips(mask_NK)
+    clamp = None
+    if clamp_gradient is not None:
+        # In the logits' precision: a number over a tensor of integers would be float32.
+        clamp = clamp_gradient * world.size / captioned_clips(mask_NK).to(scaled_BD.dtype)
     return Pairs(scaled_BD, text_MD, mask_NK, ids_N, mask_same_video, side, clamp, world)
 
 
