@@ -14,9 +14,10 @@ from train.losses.reductions import LogSums, WeightedLogSums
 
 
 class DualSoftmaxConfig(PairConfig):
-    """prior: temperature of the weights, in logits: large ones make the weights even, as 1000 does in the release.
+    """name: the loss.
 
-    clamp_gradient is refused: a logit's gradient has two sources here, the similarity and its weights.
+    prior: temperature of the weights, in logits: large ones make the weights even, as 1000 does in the release.
+    clamp_gradient: must be null, because a logit's gradient has two sources here, the similarity and its weights.
     """
 
     name: Literal["dual_softmax"] = "dual_softmax"

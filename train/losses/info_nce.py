@@ -12,7 +12,7 @@ from train.losses.reductions import LogSums
 
 
 class InfoNceConfig(PairConfig):
-    """No options of its own."""
+    """name: the loss."""
 
     name: Literal["info_nce"] = "info_nce"
 

@@ -14,7 +14,9 @@ from train.losses.reductions import LogSums
 
 
 class MilNceConfig(PairConfig):
-    """positives: `once` in the denominator (the paper) or `twice` (the authors' release, to reproduce its logs)."""
+    """name: the loss.
+
+    positives: `once` in the denominator (the paper) or `twice` (the authors' release, to reproduce its logs)."""
 
     name: Literal["mil_nce"] = "mil_nce"
     positives: Literal["once", "twice"] = "once"

@@ -13,7 +13,10 @@ from train.losses.reductions import SoftplusSums
 
 
 class SigmoidConfig(PairConfig):
-    """Its learned bias is the model's: `model.logit_bias` is where it starts."""
+    """name: the loss.
+
+    Its learned bias is the model's: `model.logit_bias` is where it starts.
+    """
 
     name: Literal["sigmoid"] = "sigmoid"
 

@@ -13,10 +13,12 @@ from shared.config import Config
 
 
 class TemperatureConfig(Config):
-    """value: the temperature, or its start when it is learned or scheduled. minimum, maximum: bounds of a learned one.
+    """value: the temperature, or its start when it is learned or scheduled. learned: whether it is.
 
+    minimum, maximum: bounds of a learned one.
     schedule: `linear` or `cosine` goes from `value` to `final` over the run; value=1, final=0.1 is the linear rule
     0.1 + 0.9 (1 - progress).
+    final: where a schedule ends; null for a constant one.
     """
 
     value: float = Field(default=0.07, gt=0)

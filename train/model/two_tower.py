@@ -24,6 +24,7 @@ _NO_MEMORY = re.compile(r"tried to allocate (\d+) bytes")
 class ModelConfig(Config):
     """dim: size of the joint embedding. normalise: L2-normalise both sides (the original MIL-NCE does not).
 
+    video: rows to one vector. text: a caption to one vector. temperature: what similarities are divided by.
     logit_bias: where the learned bias of the logits starts (SigLIP: -10), for loss sigmoid; null for the other losses.
     """
 
