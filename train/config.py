@@ -62,6 +62,11 @@ class FitConfig(Config):
     def _consistent(self) -> FitConfig:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError(f"give epochs or steps, one of them (epochs={self.epochs}, steps={self.steps})")
+        if (self.loss.name == "sigmoid") != (self.model.logit_bias is not None):
+            raise ValueError(
+                f"loss.name={self.loss.name} with model.logit_bias={self.model.logit_bias}: the sigmoid loss needs a "
+                "bias (-10 in the paper), no other loss uses one; set model.logit_bias=-10 or leave it out"
+            )
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
 

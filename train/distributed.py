@@ -38,6 +38,9 @@ class World:
         return self.rank == 0
 
 
+ALONE = World(0, 1, 0, torch.device("cpu"))
+
+
 @contextmanager
 def distributed_world(device: DeviceName = "auto", timeout_s: float = 600.0) -> Iterator[World]:
     """`init_distributed`, and the process group is destroyed whatever happens inside."""
@@ -135,6 +138,35 @@ def gather_rows(x: torch.Tensor, world: World) -> torch.Tensor:
     gathered = _GatherRows.apply(x, world)
     assert isinstance(gathered, torch.Tensor)
     return gathered
+
+
+class _LogSumExpOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        highest = x.clone()
+        dist.all_reduce(highest, op=dist.ReduceOp.MAX)
+        total = (x - highest).exp()
+        dist.all_reduce(total)
+        result = highest + total.log()
+        ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        part, result = ctx.saved_tensors
+        total: torch.Tensor = grads[0].contiguous().clone()
+        dist.all_reduce(total)
+        share: torch.Tensor = (part - result).exp()
+        return total * share
+
+
+def logsumexp_over_ranks(x: torch.Tensor, world: World) -> torch.Tensor:
+    """Elementwise log of the sum over ranks of exp(x), the same on all; differentiable (see the convention above)."""
+    if world.size == 1:
+        return x
+    total = _LogSumExpOverRanks.apply(x)
+    assert isinstance(total, torch.Tensor)
+    return total
 
 
 def gather_plain(x: torch.Tensor, world: World) -> torch.Tensor:

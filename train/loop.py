@@ -30,7 +30,7 @@ from train.config import FitConfig
 from train.data import WindowData, pinned, prefetched
 from train.distributed import World, broadcast_seed, distributed_world
 from train.divergence import explained, refuse_bad_weights
-from train.losses import build_loss
+from train.losses import Loss
 from train.model import build_model
 from train.optim import build_optimizer
 from train.order import Order, check_batch_size
@@ -93,10 +93,11 @@ class Trainer:
         step = TrainStep(
             self.model,
             self.optimizer,
-            build_loss(self.config.loss),
+            Loss(self.config.loss, self.config.seed),
             self.world,
             factor=lambda index: learning_rate_factor(index, self.total, self.config.schedule),
             clip=self.config.optim.clip,
+            total_steps=self.total,
         )
         self.log.say(describe(self.config, self.world, self.data, self.order, self.total, self.model))
         if start >= self.total:

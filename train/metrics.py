@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 
 from shared.errors import RunFailed
-from train.losses.masking import negative_pairs, scaled_similarities
 
 RECALL_AT = (1, 5, 10)
 _CHUNK_BYTES = 256 * 2**20
@@ -199,20 +198,3 @@ def _binomial_quantile(share: float, trials: int, p: float) -> int:
     mass_N = (ways_N + count_N * math.log(p) + (total - count_N) * math.log1p(-p)).exp()
     reached = int(torch.searchsorted(mass_N.cumsum(0), share))
     return min(reached, trials)
-
-
-def in_batch_accuracy(
-    video_BD: torch.Tensor, text_BKD: torch.Tensor, mask_BK: torch.Tensor, video_ids_B: torch.Tensor
-) -> torch.Tensor:
-    """Scalar: share of the clips with a caption for which one of their own texts beats every text of other videos.
-
-    A tie is not a win, so a collapsed model has 0. Zero where no clip has a caption. No gradient.
-    """
-    with torch.no_grad():
-        similarity_BBK = scaled_similarities(video_BD, text_BKD, mask_BK, 1.0)
-        lowest = torch.finfo(similarity_BBK.dtype).min
-        best_BB = similarity_BBK.masked_fill(~mask_BK.unsqueeze(0), lowest).amax(dim=2)
-        others_B = best_BB.masked_fill(~negative_pairs(video_ids_B, True), lowest).amax(dim=1)
-        captioned_B = mask_BK.any(dim=1)
-        won_B = (best_BB.diagonal() > others_B) & captioned_B
-        return won_B.sum() / captioned_B.sum().clamp(min=1)

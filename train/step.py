@@ -13,7 +13,7 @@ from shared.errors import RunFailed
 from train.batch import Batch
 from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
 from train.losses import Loss
-from train.metrics import in_batch_accuracy
+from train.losses.accuracy import share_of_clips_won
 from train.model.two_tower import Embeddings, TwoTower
 from train.optim import clip_gradients, set_learning_rate
 
@@ -51,7 +51,7 @@ class TrainStep:
     """Calls in a row are the training; all state is in `model`, `optimizer` and the step's number.
 
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
-    factor: learning-rate factor of a 0-based step number.
+    factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class TrainStep:
         *,
         factor: Callable[[int], float],
         clip: float | None,
+        total_steps: int,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -70,6 +71,7 @@ class TrainStep:
         self._world = world
         self._factor = factor
         self._clip = clip
+        self._total_steps = total_steps
         self._forward = _wrap(model, world)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
@@ -79,48 +81,54 @@ class TrainStep:
         """
         self.model.train()
         set_learning_rate(self.optimizer, self._factor(index))
+        self.model.temperature.schedule_(index / self._total_steps)
         self.optimizer.zero_grad(set_to_none=True)
-        embeddings, video_ids_B = self._global_embeddings(batch)
+        embeddings, video_ids_N = self._embeddings(batch)
         loss = self._loss(
             embeddings.video_BD,
             embeddings.text_BKD,
             embeddings.text_mask_BK,
-            video_ids_B,
+            video_ids_N,
             temperature=embeddings.temperature,
+            bias=embeddings.bias,
+            world=self._world,
+            step=index,
         )
-        torch.autograd.backward([loss])
+        # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
+        with torch.autocast(loss.device.type, enabled=False):
+            torch.autograd.backward([loss])
         norm = clip_gradients(self.model.parameters(), self._clip)
-        result = self._result(loss, norm, embeddings, video_ids_B)
+        result = self._result(loss, norm, embeddings, video_ids_N)
         self.optimizer.step()
         self.model.temperature.clamp_()
         return result
 
-    def _global_embeddings(self, batch: Batch) -> tuple[Embeddings, torch.Tensor]:
+    def _embeddings(self, batch: Batch) -> tuple[Embeddings, torch.Tensor]:
+        """Own videos, everybody's texts and masks, everybody's video ids."""
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
         # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
         tokens_BKL = pad_bags(batch.tokens_BKL, candidates, self.model.pad_id)
         caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
         own = self._forward(batch.video_BTD, batch.video_mask_BT, tokens_BKL, caption_mask_BK)
-        gathered = Embeddings(
-            gather_rows(own.video_BD, self._world),
-            gather_rows(own.text_BKD, self._world),
-            gather_plain(own.text_mask_BK, self._world),
-            own.temperature,
+        gathered = own._replace(
+            text_BKD=gather_rows(own.text_BKD, self._world), text_mask_BK=gather_plain(own.text_mask_BK, self._world)
         )
         return gathered, gather_plain(batch.video_ids_B, self._world)
 
     def _result(
-        self, loss: torch.Tensor, norm: torch.Tensor, embeddings: Embeddings, video_ids_B: torch.Tensor
+        self, loss: torch.Tensor, norm: torch.Tensor, embeddings: Embeddings, video_ids_N: torch.Tensor
     ) -> StepResult:
         """One transfer for all numbers of the step, and the check that they are finite."""
-        accuracy = in_batch_accuracy(embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, video_ids_B)
+        accuracy = share_of_clips_won(
+            embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, video_ids_N, self._world
+        )
         numbers = torch.stack([x.detach().double() for x in (loss, norm, embeddings.temperature, accuracy)])
         values = mean_over_ranks(numbers, self._world).tolist()
         for what, value in zip(("loss", "gradient norm"), values[:2], strict=True):
             if not torch.isfinite(torch.tensor(value)):
-                raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_B))
+                raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_N, self._world))
         rate = float(self.optimizer.param_groups[0]["lr"])
-        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_B))
+        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_N))
 
 
 def _wrap(model: TwoTower, world: World) -> nn.Module:
@@ -129,7 +137,9 @@ def _wrap(model: TwoTower, world: World) -> nn.Module:
     return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
-def _suspects(embeddings: Embeddings, video_ids_B: torch.Tensor) -> list[int]:
-    finite_B = embeddings.video_BD.isfinite().all(dim=1) & embeddings.text_BKD.isfinite().flatten(1).all(dim=1)
-    chosen_B = video_ids_B if bool(finite_B.all()) else video_ids_B[~finite_B]
-    return sorted(set(chosen_B.tolist()))
+def _suspects(embeddings: Embeddings, video_ids_N: torch.Tensor, world: World) -> list[int]:
+    """All ranks call it: each knows its own videos only."""
+    finite_N = gather_plain(embeddings.video_BD.isfinite().all(dim=1), world)
+    finite_N &= embeddings.text_BKD.isfinite().flatten(1).all(dim=1)
+    chosen_N = video_ids_N if bool(finite_N.all()) else video_ids_N[~finite_N]
+    return sorted(set(chosen_N.tolist()))

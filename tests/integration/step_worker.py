@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ import torch
 import torch.distributed as dist
 from pydantic import BaseModel
 
+import train.losses.grid
+import train.losses.pairs
 import train.step
 from train.batch import Batch
 from train.distributed import World, distributed_world, gather_plain
-from train.losses import LossConfig, build_loss
+from train.losses import LOSSES, Loss, LossConfig, mil_nce
+from train.losses.pairs import make_pairs
+from train.losses.reductions import LogSums
 from train.model import ModelConfig, TokenSpec, build_model
 from train.optim import OptimConfig, build_optimizer
 
@@ -49,9 +54,17 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     tokens = TokenSpec(vocab_size=VOCABULARY, pad_id=0, max_tokens=TOKENS)
     model = build_model(case.model, input_dim=CHANNELS, tokens=tokens).double()
     optimizer = build_optimizer(model, case.optim)
-    train.step.gather_rows = FAULTY_GATHERS.get(case.fault or "", GOOD_GATHER)
+    for place, name, sound in SOUND:
+        setattr(place, name, FAULTY.get((case.fault or "", name), sound))
+    LOSSES["mil_nce"] = mean_of_log_probabilities if case.fault == "mean of log-probabilities" else mil_nce
     step = train.step.TrainStep(
-        model, optimizer, build_loss(case.loss), world, factor=lambda index: 1 / (index + 1), clip=case.optim.clip
+        model,
+        optimizer,
+        Loss(case.loss, seed=5),
+        world,
+        factor=lambda index: 1 / (index + 1),
+        clip=case.optim.clip,
+        total_steps=STEPS,
     )
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
@@ -132,11 +145,51 @@ def gather_slicing_backward(x: torch.Tensor, world: World) -> torch.Tensor:
     return _SliceOnly.apply(x, world) if world.size > 1 else x
 
 
-GOOD_GATHER = train.step.gather_rows
-FAULTY_GATHERS = {
-    "gather without gradient": gather_without_gradient,
-    "gather with own gradient only": gather_with_own_gradient_only,
-    "gather backward only slices": gather_slicing_backward,
+def own_rows_only(x: torch.Tensor, world: World) -> torch.Tensor:
+    """Planted: what a text sums over the clips of this rank is taken for the sum over all."""
+    return x
+
+
+def blocks_without_the_edge(length: int, size: int) -> Iterator[slice]:
+    """Planted: what does not fill a tile is left out, unless nothing else is there."""
+    every = list(SOUND_BLOCKS(length, size))
+    yield from [block for block in every if block.stop - block.start == size] or every
+
+
+def mean_of_log_probabilities(
+    video_BD: torch.Tensor,
+    text_NKD: torch.Tensor,
+    mask_NK: torch.Tensor,
+    ids_N: torch.Tensor,
+    *,
+    temperature: torch.Tensor | float,
+    mask_same_video: bool,
+    world: World,
+    **others: Any,
+) -> torch.Tensor:
+    """Planted: every candidate must fit by itself, as one widely copied snippet has it."""
+    options = {"tile": 0, "clamp_gradient": None, "mask_same_video": mask_same_video}
+    pairs = make_pairs(video_BD, text_NKD, mask_NK, ids_N, temperature=temperature, world=world, **options)
+    rows_B, texts_M, own_BK = pairs.log_sums(LogSums(), with_own=False)
+    negative_B = torch.logaddexp(rows_B, pairs.over_bag(pairs.own_bags(texts_M)))
+    denominator_B = torch.logaddexp(negative_B, pairs.over_bag(own_BK))
+    bags_B = pairs.own_mask.sum(dim=1).clamp(min=1)
+    mean_B = torch.where(pairs.own_mask, own_BK, torch.zeros_like(own_BK)).sum(dim=1) / bags_B
+    return pairs.mean(denominator_B - mean_B)
+
+
+SOUND_BLOCKS = train.losses.grid.blocks
+SOUND = [
+    (train.step, "gather_rows", train.step.gather_rows),
+    (train.losses.pairs, "logsumexp_over_ranks", train.losses.pairs.logsumexp_over_ranks),
+    (train.losses.grid, "blocks", SOUND_BLOCKS),
+]
+FAULTY = {
+    ("gather without gradient", "gather_rows"): gather_without_gradient,
+    ("gather with own gradient only", "gather_rows"): gather_with_own_gradient_only,
+    ("gather backward only slices", "gather_rows"): gather_slicing_backward,
+    ("columns without the other ranks", "logsumexp_over_ranks"): own_rows_only,
+    ("a tile's edge left out", "blocks"): blocks_without_the_edge,
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,13 @@ BERT = {"name": "bert", "weights": "TINY_BERT"}
 def case(video: dict, text: dict, loss: dict | None = None, fault: str | None = None, **optim: Any) -> str:
     return json.dumps(
         {
-            "model": {"dim": 8, "video": video, "text": text, "temperature": {"value": 0.2, "learned": True}},
+            "model": {
+                "dim": 8,
+                "video": video,
+                "text": text,
+                "temperature": {"value": 0.2, "learned": True},
+                "logit_bias": -2.0 if loss and loss["name"] == "sigmoid" else None,
+            },
             "loss": loss or {"name": "mil_nce"},
             "optim": {"name": "sgd", "lr": 0.05, "clip": 0.3, **optim},
             "fault": fault,
@@ -43,18 +50,37 @@ CASES = {
     "deep-head-frozen-bert": case(
         {"name": "attention", "hidden": 9, "layer_norm": True}, {**BERT, "frozen": True}, clip=None
     ),
-    "positives-twice": case({"name": "mean"}, WORDS, {"name": "mil_nce", "positives": "twice"}),
-    "same-video-counts": case({"name": "mean"}, WORDS, {"name": "mil_nce", "mask_same_video": False}),
-    "info-nce": case({"name": "mean"}, WORDS, {"name": "info_nce"}),
     "adamw-groups": case({"name": "mean"}, WORDS, name="adamw", lr=0.01, groups=[{"pattern": "text.*", "scale": 0.1}]),
 }
+# With 12 clips, tiles of 5 leave an edge at any world size.
+LOSSES = {
+    "mil-nce": {"name": "mil_nce"},
+    "positives-twice": {"name": "mil_nce", "positives": "twice"},
+    "same-video-counts": {"name": "mil_nce", "mask_same_video": False},
+    "sampled-candidate": {"name": "mil_nce", "sample_candidate": True},
+    "clamped-gradient": {"name": "mil_nce", "clamp_gradient": 0.05},
+    "info-nce": {"name": "info_nce"},
+    "dual-softmax": {"name": "dual_softmax", "prior": 2.0},
+    "sigmoid": {"name": "sigmoid"},
+}
+TILED = {
+    f"{name}-tile-{tile}": case({"name": "mean"}, WORDS, {**loss, "tile": tile})
+    for name, loss in LOSSES.items()
+    for tile in (0, 5)
+}
+CASES |= TILED
 FAULTS = [
     "gather without gradient",
     "gather with own gradient only",
     "gather backward only slices",
     "temperature counted per rank",
+    "columns without the other ranks",
+    "mean of log-probabilities",
+    "a tile's edge left out",
 ]
-PLANTED = {f"planted: {fault}": case({"name": "mean"}, WORDS, fault=fault) for fault in FAULTS}
+PLANTED = {
+    f"planted: {fault}": case({"name": "mean"}, WORDS, {"name": "mil_nce", "tile": 5}, fault=fault) for fault in FAULTS
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +91,16 @@ def run_world(tmp_path_factory):
     save_tiny_bert(folder / "bert")
     stderr: dict[int, str] = {}
 
-    def run(size: int) -> list[dict[str, Any]]:
-        if size not in stderr:
-            stderr[size] = launch(size, folder)
+    @cache
+    def load(size: int) -> list[dict[str, Any]]:
         files = [folder / f"world{size}-rank{rank}.pt" for rank in range(size)]
         assert all(file.exists() for file in files), stderr[size]
         return [torch.load(file, weights_only=True) for file in files]
+
+    def run(size: int) -> list[dict[str, Any]]:
+        if size not in stderr:
+            stderr[size] = launch(size, folder)
+        return load(size)
 
     return run
 
@@ -137,6 +167,12 @@ def test_the_check_catches_a_planted_fault(run_world, fault, size):
             assert_same_training(rank[f"planted: {fault}"], alone["mean-words"])
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_tiles_take_the_step_of_the_whole_matrix(run_world, name):
+    [alone] = run_world(1)
+    assert_same_training(alone[f"{name}-tile-5"], alone[f"{name}-tile-0"])
+
+
 def test_every_trainable_parameter_has_a_gradient_and_the_temperature_moves(run_world):
     [alone] = run_world(1)
     for name in CASES:
@@ -145,6 +181,7 @@ def test_every_trainable_parameter_has_a_gradient_and_the_temperature_moves(run_
         assert set(first["gradients"]) == expected
         assert all(gradient.any() for key, gradient in first["gradients"].items() if not silent(key))
         assert first["gradients"]["temperature.log_value"].abs() > 1e-6
+    assert alone["sigmoid-tile-5"]["steps"][0]["gradients"]["logit_bias"].abs() > 1e-6
 
 
 def silent(key: str) -> bool:

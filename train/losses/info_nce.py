@@ -6,25 +6,28 @@ from typing import Literal
 
 import torch
 
-from shared.config import Config
-from train.losses.masking import masked_logsumexp, mean_over, negative_pairs, scaled_similarities
+from train.distributed import ALONE, World
+from train.losses.pairs import PairConfig, make_pairs
+from train.losses.reductions import LogSums
 
 
-class InfoNceConfig(Config):
-    """name: the loss. mask_same_video: other clips of the anchor's video are not its negatives."""
+class InfoNceConfig(PairConfig):
+    """name: the loss."""
 
     name: Literal["info_nce"] = "info_nce"
-    mask_same_video: bool = True
 
 
 def info_nce(
     video_BD: torch.Tensor,
-    text_BKD: torch.Tensor,
-    mask_BK: torch.Tensor,
-    video_ids_B: torch.Tensor,
+    text_NKD: torch.Tensor,
+    mask_NK: torch.Tensor,
+    video_ids_N: torch.Tensor,
     *,
     temperature: torch.Tensor | float,
     mask_same_video: bool = True,
+    tile: int | Literal["auto"] = "auto",
+    clamp_gradient: float | None = None,
+    world: World = ALONE,
 ) -> torch.Tensor:
     """Scalar loss over a global batch, float32 (float64 for float64 input), differentiable in all floating inputs.
 
@@ -36,13 +39,22 @@ def info_nce(
 
     Ragged bags: an empty slot is in no sum; a clip without any candidate is left out of the mean, its video remains a
     negative for the other clips' texts; a batch without any candidate has loss 0 and zero gradients.
-    """
-    similarity_BBK = scaled_similarities(video_BD, text_BKD, mask_BK, temperature)
-    own_BB = torch.eye(len(video_ids_B), dtype=torch.bool, device=video_ids_B.device)
-    counted_BB = negative_pairs(video_ids_B, mask_same_video) | own_BB
-    counted_BBK = counted_BB.unsqueeze(-1) & mask_BK.unsqueeze(0)
 
-    positive_B = masked_logsumexp(similarity_BBK.diagonal(dim1=0, dim2=1).T, mask_BK, dim=1)
-    video_to_texts_B = masked_logsumexp(similarity_BBK, counted_BBK, dim=(1, 2))
-    texts_to_video_B = masked_logsumexp(similarity_BBK, counted_BBK, dim=(0, 2))
-    return mean_over((video_to_texts_B + texts_to_video_B) / 2 - positive_B, mask_BK.any(dim=1))
+    Ranks, tile, clamp_gradient: as in mil_nce.
+    """
+    pairs = make_pairs(
+        video_BD,
+        text_NKD,
+        mask_NK,
+        video_ids_N,
+        temperature=temperature,
+        mask_same_video=mask_same_video,
+        tile=tile,
+        clamp_gradient=clamp_gradient,
+        world=world,
+    )
+    rows_B, texts_M, own_BK = pairs.log_sums(LogSums(), with_own=False)
+    positive_B = pairs.over_bag(own_BK)
+    video_to_texts_B = torch.logaddexp(positive_B, rows_B)
+    texts_to_video_B = torch.logaddexp(positive_B, pairs.over_bag(pairs.own_bags(texts_M)))
+    return pairs.mean((video_to_texts_B + texts_to_video_B) / 2 - positive_B)

@@ -3,36 +3,37 @@ Videos", equation 1)."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 
-from shared.config import Config
-from train.losses.masking import masked_logsumexp, mean_over, negative_pairs, scaled_similarities
+from train.distributed import ALONE, World
+from train.losses.pairs import PairConfig, make_pairs
+from train.losses.reductions import LogSums
 
 
-class MilNceConfig(Config):
+class MilNceConfig(PairConfig):
     """name: the loss.
 
-    positives: `once` in the denominator (the paper) or `twice` (the authors' release, to reproduce its logs).
-
-    mask_same_video: other clips of the anchor's video are not its negatives.
-    """
+    positives: `once` in the denominator (the paper) or `twice` (the authors' release, to reproduce its logs)."""
 
     name: Literal["mil_nce"] = "mil_nce"
     positives: Literal["once", "twice"] = "once"
-    mask_same_video: bool = True
 
 
 def mil_nce(
     video_BD: torch.Tensor,
-    text_BKD: torch.Tensor,
-    mask_BK: torch.Tensor,
-    video_ids_B: torch.Tensor,
+    text_NKD: torch.Tensor,
+    mask_NK: torch.Tensor,
+    video_ids_N: torch.Tensor,
     *,
     temperature: torch.Tensor | float,
     positives: Literal["once", "twice"] = "once",
     mask_same_video: bool = True,
+    tile: int | Literal["auto"] = "auto",
+    clamp_gradient: float | None = None,
+    world: World = ALONE,
 ) -> torch.Tensor:
     """Scalar loss over a global batch, float32 (float64 for float64 input), differentiable in all floating inputs.
 
@@ -43,20 +44,26 @@ def mil_nce(
     Both directions share one denominator. With positives="once" the floor is 0; "twice" has 2 S_i in the denominator,
     floor log 2, and equals log 2 plus the formula with negatives at half weight.
 
-    Ragged bags: an empty slot (mask_BK False) is in no sum, neither as positive nor as negative. A clip without any
+    Ragged bags: an empty slot (mask False) is in no sum, neither as positive nor as negative. A clip without any
     candidate has no positive, so it is left out of the mean; its video remains a negative for the other clips' texts.
     A batch without any candidate at all has loss 0 and zero gradients.
-    """
-    similarity_BBK = scaled_similarities(video_BD, text_BKD, mask_BK, temperature)
-    negative_BB = negative_pairs(video_ids_B, mask_same_video)
-    own_BB = torch.eye(len(video_ids_B), dtype=torch.bool, device=video_ids_B.device)
-    video_side_BBK = (negative_BB | own_BB).unsqueeze(-1) & mask_BK.unsqueeze(0)
-    text_side_BB = negative_BB | own_BB if positives == "twice" else negative_BB
-    text_side_BBK = text_side_BB.unsqueeze(-1) & mask_BK.unsqueeze(0)
 
-    own_BK = similarity_BBK.diagonal(dim1=0, dim2=1).T
-    positive_B = masked_logsumexp(own_BK, mask_BK, dim=1)
-    video_to_texts_B = masked_logsumexp(similarity_BBK, video_side_BBK, dim=(1, 2))
-    texts_to_video_B = masked_logsumexp(similarity_BBK, text_side_BBK, dim=(0, 2))
-    denominator_B = torch.logaddexp(video_to_texts_B, texts_to_video_B)
-    return mean_over(denominator_B - positive_B, mask_BK.any(dim=1))
+    With several ranks each brings its own B clips, all N = W*B bags, and gets its share (see train/losses/pairs.py).
+    tile, clamp_gradient: as in PairConfig.
+    """
+    pairs = make_pairs(
+        video_BD,
+        text_NKD,
+        mask_NK,
+        video_ids_N,
+        temperature=temperature,
+        mask_same_video=mask_same_video,
+        tile=tile,
+        clamp_gradient=clamp_gradient,
+        world=world,
+    )
+    rows_B, texts_M, own_BK = pairs.log_sums(LogSums(), with_own=False)
+    positive_B = pairs.over_bag(own_BK)
+    negative_B = torch.logaddexp(rows_B, pairs.over_bag(pairs.own_bags(texts_M)))
+    counted_B = positive_B + math.log(2) if positives == "twice" else positive_B
+    return pairs.mean(torch.logaddexp(counted_B, negative_B) - positive_B)

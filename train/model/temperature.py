@@ -1,8 +1,9 @@
-"""The temperature of the logits: fixed, or learned in log space within bounds."""
+"""The temperature of the logits: fixed, scheduled over the training, or learned in log space within bounds."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -12,23 +13,43 @@ from shared.config import Config
 
 
 class TemperatureConfig(Config):
-    """value: the temperature, or its start when it is learned. learned: whether it is.
+    """value: the temperature, or its start when it is learned or scheduled. learned: whether it is.
 
     minimum, maximum: bounds of a learned one.
+    schedule: `linear` or `cosine` goes from `value` to `final` over the run; value=1, final=0.1 is the linear rule
+    0.1 + 0.9 (1 - progress).
+    final: where a schedule ends; null for a constant one.
     """
 
     value: float = Field(default=0.07, gt=0)
     learned: bool = False
     minimum: float = Field(default=0.01, gt=0)
     maximum: float = Field(default=1.0, gt=0)
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    final: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
-    def _start_within_bounds(self) -> TemperatureConfig:
+    def _consistent(self) -> TemperatureConfig:
         if self.learned and not self.minimum <= self.value <= self.maximum:
             raise ValueError(
                 f"a learned temperature starts at value={self.value}, expected within [{self.minimum}, {self.maximum}]"
             )
+        if self.learned and self.schedule != "constant":
+            raise ValueError(f"learned=true with schedule={self.schedule}: choose one of them")
+        if (self.schedule == "constant") != (self.final is None):
+            raise ValueError(
+                f"schedule={self.schedule} with final={self.final}: a linear or cosine schedule needs a final "
+                "temperature, a constant one has none"
+            )
         return self
+
+
+def scheduled_temperature(config: TemperatureConfig, progress: float) -> float:
+    """The temperature at `progress`, the share of the run's steps that are done before this one, in [0, 1]."""
+    if config.final is None:
+        return config.value
+    rest = 1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    return config.final + (config.value - config.final) * rest
 
 
 class Temperature(nn.Module):
@@ -43,8 +64,7 @@ class Temperature(nn.Module):
             self.log_value = nn.Parameter(start)
         else:
             self.register_buffer("log_value", start)
-        self.learned = config.learned
-        self.bounds = (math.log(config.minimum), math.log(config.maximum))
+        self.config = config
 
     def forward(self) -> torch.Tensor:
         return self.log_value.exp()
@@ -52,5 +72,11 @@ class Temperature(nn.Module):
     @torch.no_grad()
     def clamp_(self) -> None:
         """Back within the bounds, after an update. (A clamp in forward would stop the gradient there for ever.)"""
-        if self.learned:
-            self.log_value.clamp_(*self.bounds)
+        if self.config.learned:
+            self.log_value.clamp_(math.log(self.config.minimum), math.log(self.config.maximum))
+
+    @torch.no_grad()
+    def schedule_(self, progress: float) -> None:
+        """What the schedule says, before a step: of the step's number alone, so a resumed run goes on exactly."""
+        if self.config.schedule != "constant":
+            self.log_value.fill_(math.log(scheduled_temperature(self.config, progress)))

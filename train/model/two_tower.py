@@ -25,6 +25,7 @@ class ModelConfig(Config):
     """dim: size of the joint embedding. normalise: L2-normalise both sides (the original MIL-NCE does not).
 
     video: rows to one vector. text: a caption to one vector. temperature: what similarities are divided by.
+    logit_bias: where the learned bias of the logits starts (SigLIP: -10), for loss sigmoid; null for the other losses.
     """
 
     dim: Width = Field(default=256, ge=1)
@@ -32,15 +33,20 @@ class ModelConfig(Config):
     video: VideoHeadConfig = VideoHeadConfig()
     text: TextTowerConfig = WordsConfig()
     temperature: TemperatureConfig = TemperatureConfig()
+    logit_bias: float | None = None
 
 
 class Embeddings(NamedTuple):
-    """video_BD, text_BKD floating; text_mask_BK bool, False for an empty slot (zero text); scalar temperature."""
+    """video_BD, text_BKD floating; text_mask_BK bool, False for an empty slot (zero text).
+
+    temperature: scalar. bias: scalar, or None for a model without.
+    """
 
     video_BD: torch.Tensor
     text_BKD: torch.Tensor
     text_mask_BK: torch.Tensor
     temperature: torch.Tensor
+    bias: torch.Tensor | None
 
 
 class TwoTower(nn.Module):
@@ -54,6 +60,7 @@ class TwoTower(nn.Module):
         self.video = VIDEO_HEADS[config.video.name](input_dim, config.dim, config.video)
         self.text = TEXT_TOWERS[config.text.name](tokens, config.dim, config.text)
         self.temperature = Temperature(config.temperature)
+        self.logit_bias = None if config.logit_bias is None else nn.Parameter(torch.tensor(config.logit_bias))
 
     def forward(
         self,
@@ -68,7 +75,7 @@ class TwoTower(nn.Module):
         text_ND = self.embed_text(tokens_BKL.reshape(rows * candidates, length))
         text_BKD = zero_padding(text_ND.view(rows, candidates, -1), text_mask_BK)
         video_BD = self.embed_video(video_BTD, video_mask_BT)
-        return Embeddings(video_BD, text_BKD, text_mask_BK, self.temperature())
+        return Embeddings(video_BD, text_BKD, text_mask_BK, self.temperature(), self.logit_bias)
 
     def embed_video(self, video_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
         """(B, T, input_dim), bool (B, T) -> (B, dim)."""

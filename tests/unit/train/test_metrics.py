@@ -12,7 +12,6 @@ import train.metrics
 from shared.errors import RunFailed
 from train.metrics import (
     chance_recall,
-    in_batch_accuracy,
     retrieval,
     retrieval_both_ways,
     retrieval_from_similarity,
@@ -142,16 +141,3 @@ def test_chance_of_a_large_evaluation_is_quick_and_tight():
 def test_chance_refuses_counts_that_mean_nothing():
     with pytest.raises(ValueError, match="positive counts"):
         chance_recall(1, items=0, queries=3)
-
-
-def test_in_batch_accuracy_counts_clips_with_captions_and_no_ties():
-    video = torch.eye(4)
-    text = video.unsqueeze(1).repeat(1, 2, 1)
-    mask = torch.ones(4, 2, dtype=torch.bool)
-    ids = torch.arange(4)
-    assert in_batch_accuracy(video, text, mask, ids) == 1
-    assert in_batch_accuracy(torch.ones(4, 4), torch.ones(4, 2, 4), mask, ids) == 0
-    mask[3] = False
-    text[0] = video[1]
-    assert in_batch_accuracy(video, text, mask, ids) == pytest.approx(1 / 3)
-    assert in_batch_accuracy(video, text, torch.zeros_like(mask), ids) == 0

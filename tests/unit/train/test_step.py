@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from train.batch import Batch
-from train.distributed import World
-from train.losses import MilNceConfig, build_loss
-from train.model import ModelConfig, TokenSpec, WordsConfig, build_model
+from train.distributed import ALONE
+from train.losses import Loss, MilNceConfig
+from train.model import Embeddings, ModelConfig, TokenSpec, WordsConfig, build_model
 from train.model.temperature import TemperatureConfig
 from train.optim import OptimConfig, build_optimizer
 from train.step import NonFiniteStep, TrainStep
-
-ALONE = World(0, 1, 0, torch.device("cpu"))
 
 
 def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> TrainStep:
@@ -30,7 +28,13 @@ def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> Trai
     model = build_model(config, input_dim=5, tokens=TokenSpec(vocab_size=30, pad_id=0, max_tokens=4))
     optimizer = build_optimizer(model, OptimConfig(lr=lr))
     return TrainStep(
-        model, optimizer, build_loss(MilNceConfig()), ALONE, factor=lambda index: 1.0 if index else 0.5, clip=clip
+        model,
+        optimizer,
+        Loss(MilNceConfig()),
+        ALONE,
+        factor=lambda index: 1.0 if index else 0.5,
+        clip=clip,
+        total_steps=100,
     )
 
 
@@ -121,3 +125,34 @@ def test_a_non_finite_gradient_names_the_whole_batch(batch):
     with pytest.raises(NonFiniteStep, match="gradient norm") as caught:
         step(batch, 0)
     assert caught.value.video_ids == list(range(40, 46))
+
+
+def test_a_scheduled_temperature_is_that_of_the_step(batch):
+    step = make_step(learned=False, value=1.0, schedule="linear", final=0.1)
+    assert step(batch, 75).temperature == pytest.approx(0.1 + 0.9 * 0.25)
+    assert step(batch, 50).temperature == pytest.approx(0.1 + 0.9 * 0.5)
+
+
+def test_under_autocast_the_gradient_of_the_loss_stays_in_float32(batch):
+    """With texts that are a constant table, the gradient of the video is a float32 product of the loss alone."""
+    steps = make_step(), make_step()
+    seen = []
+    for step, half in zip(steps, (False, True), strict=True):
+        step._forward = FixedEmbeddings()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+            step(batch, 0)
+        seen.append(step._forward.video_BD.grad)
+    assert torch.equal(*seen)
+
+
+class FixedEmbeddings(torch.nn.Module):
+    """Stands for both towers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(8)
+        self.video_BD = torch.nn.Parameter(torch.randn(6, 8, generator=draw))
+        self.text_BKD = torch.randn(6, 2, 8, generator=draw)
+
+    def forward(self, video_BTD, video_mask_BT, tokens_BKL, caption_mask_BK) -> Embeddings:
+        return Embeddings(self.video_BD, self.text_BKD, caption_mask_BK, torch.tensor(0.1), None)

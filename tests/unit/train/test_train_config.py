@@ -21,6 +21,11 @@ def test_minimal_config_and_overrides(minimal):
     assert config.total_steps(7) == 14
 
 
+def test_the_sigmoid_loss_with_its_bias(minimal):
+    config = load_config(minimal, FitConfig, ["loss.name=sigmoid", "model.logit_bias=-10"])
+    assert config.model.logit_bias == -10
+
+
 def test_dumped_config_is_the_config(minimal):
     config = load_config(minimal, FitConfig)
     assert FitConfig.model_validate(config.model_dump(mode="json")) == config
@@ -32,6 +37,11 @@ def test_dumped_config_is_the_config(minimal):
         (["optim.rate=1"], "optim.rate: unknown key; known here: .*lr"),
         (["steps=5"], "give epochs or steps, one of them"),
         (["batch_size=0"], "batch_size"),
+        (["loss.name=sigmoid"], "the sigmoid loss needs a bias"),
+        (["model.logit_bias=-10"], "the sigmoid loss needs a bias"),
+        (["loss.name=dual_softmax", "loss.clamp_gradient=1"], "loss.clamp_gradient"),
+        (["loss.name=mil_nce", "loss.tile=-1"], "loss.tile"),
+        (["model.temperature.schedule=linear"], "needs a final temperature"),
         (["seed=99999999999999999999999"], "seed: expected integer from 0 and below 9223372036854775808"),
         (["model.dim=1000000000"], "model.dim: expected integer from 1 to 65536"),
         (["model.text.name=words", "model.text.hidden=1000000000"], "model.text.hidden: .* 65536"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from train.losses.masking import masked_logsumexp, mean_over, negative_pairs
+from train.losses.masking import at_least_float32, masked_logsumexp
 
 
 def test_a_sum_over_nothing_is_very_low_and_has_zero_gradient():
@@ -18,13 +18,10 @@ def test_a_sum_over_nothing_is_very_low_and_has_zero_gradient():
     assert not gradient[1].any()
 
 
-def test_clips_of_one_video_are_no_negatives_unless_asked():
-    ids = torch.tensor([4, 9, 4])
-    assert negative_pairs(ids, True).tolist() == [[False, True, False], [True, False, True], [False, True, False]]
-    assert negative_pairs(ids, False).equal(~torch.eye(3, dtype=torch.bool))
-
-
-def test_mean_over_kept_entries_ignores_the_rest():
-    x = torch.tensor([1.0, float("nan"), 3.0])
-    assert mean_over(x, torch.tensor([True, False, True])) == 2
-    assert mean_over(x, torch.zeros(3, dtype=torch.bool)) == 0
+def test_only_half_precisions_are_widened():
+    for given, expected in (
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float64, torch.float64),
+    ):
+        assert at_least_float32(torch.ones(1, dtype=given)).dtype == expected

@@ -1,4 +1,4 @@
-"""MIL-NCE against a double loop, its floors, the log 2 identity, its gradients, and what ragged bags may not do."""
+"""MIL-NCE against a double loop, its floors, the log 2 identity, and what ragged bags may not do."""
 
 from __future__ import annotations
 
@@ -47,36 +47,12 @@ def test_is_not_the_mean_of_log_probabilities():
     assert loss.item() == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("positives", ["once", "twice"])
-def test_gradients(bags, positives):
-    video, text, mask, ids = bags()
-    temperature = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-
-    def loss(video, text, temperature):
-        return mil_nce(video, text, mask, ids, temperature=temperature, positives=positives)
-
-    assert torch.autograd.gradcheck(loss, (video.requires_grad_(), text.requires_grad_(), temperature))
-
-
 def test_order_of_clips_and_of_candidates_does_not_matter(bags):
     video, text, mask, ids = bags(clips=8)
     clips, slots = torch.randperm(8), torch.randperm(3)
     plain = mil_nce(video, text, mask, ids, temperature=0.3)
     shuffled = mil_nce(video[clips], text[clips][:, slots], mask[clips][:, slots], ids[clips], temperature=0.3)
     torch.testing.assert_close(shuffled, plain, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("rubbish", [1e30, math.nan, math.inf])
-def test_empty_slots_reach_neither_value_nor_gradient(bags, rubbish):
-    video, text, mask, ids = bags()
-    dirty = torch.where(mask.unsqueeze(-1), text, torch.full_like(text, rubbish)).requires_grad_()
-    clean = text.clone().requires_grad_()
-    losses = [mil_nce(video.requires_grad_(), texts, mask, ids, temperature=0.3) for texts in (clean, dirty)]
-    gradients = [torch.autograd.grad(x, [video, t]) for x, t in zip(losses, (clean, dirty), strict=True)]
-    assert torch.equal(*losses)
-    assert torch.equal(gradients[0][0], gradients[1][0])
-    assert torch.equal(gradients[0][1], gradients[1][1])
-    assert not gradients[1][1][~mask].any()
 
 
 def test_wider_padding_changes_nothing(bags):
@@ -88,35 +64,6 @@ def test_wider_padding_changes_nothing(bags):
     )
 
 
-@pytest.mark.parametrize("clips", [1, 4])
-def test_without_any_candidate_loss_and_gradients_are_zero(bags, clips):
-    video, text, mask, ids = bags(clips=clips)
-    video.requires_grad_()
-    loss = mil_nce(video, text, torch.zeros_like(mask), ids, temperature=0.3)
-    assert loss.item() == 0
-    assert not torch.autograd.grad(loss, video)[0].any()
-
-
 def test_one_clip_alone_has_no_negatives(bags):
     video, text, mask, ids = bags(clips=1)
     assert mil_nce(video, text, mask, ids, temperature=0.3).item() == pytest.approx(0, abs=1e-12)
-
-
-def test_half_precision_input_is_computed_in_float32_under_autocast(bags):
-    video, text, mask, ids = bags(clips=6)
-    video, text = (x.to(torch.bfloat16) for x in (video, text))
-    expected = mil_nce(video.float(), text.float(), mask, ids, temperature=0.05)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = mil_nce(video, text, mask, ids, temperature=0.05)
-        from_float32 = mil_nce(video.float(), text.float(), mask, ids, temperature=0.05)
-    assert actual.dtype == torch.float32
-    assert torch.equal(actual, expected)
-    assert torch.equal(from_float32, expected)
-
-
-def test_large_logits_stay_finite(bags):
-    video, text, mask, ids = bags()
-    video = (video.float() * 1e3).requires_grad_()
-    loss = mil_nce(video, text.float() * 1e3, mask, ids, temperature=0.01)
-    assert loss.isfinite()
-    assert torch.autograd.grad(loss, video)[0].isfinite().all()
