@@ -86,7 +86,12 @@ def test_who_ends_the_following_loses_nothing(small_store, tmp_path: Path, numbe
     with open_writer(store) as writer:
         write_run_note(writer.scratch, RunNote(units=2, videos=5, line="5 of 9 videos"))
         follow = subprocess.Popen(
-            preprocess("report", store, "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            preprocess("report", store, "--follow"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # What starts the tests may have left it ignored, and the child would leave it so.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         with follow:
             assert follow.stdout is not None

@@ -24,7 +24,7 @@ from shared.errors import StoreError
 from shared.verify import verify_store
 
 TOOLS = runpy.run_path(str(Path(__file__).with_name("store_faults.py")))
-(GOLDEN,) = (Path(__file__).resolve().parents[1] / "contract").glob("golden_store_v*")
+GOLDEN = max((Path(__file__).resolve().parents[1] / "contract").glob("golden_store_v*"))
 SAMPLE = 8
 
 
@@ -57,7 +57,7 @@ def prepare(folder: Path, edit: Callable[[Path], None]) -> Path:
     if edit is merges:
         subset_store(GOLDEN, folder / "other", ["küche", "zoo"])
     if edit is repairs:
-        for pattern in ("features/wide/00001-*.h5", "captions/*.gz", "manifests/*/tokens.npy"):
+        for pattern in ("features/wide/00001-*.h5", "captions/*.gz", "manifests/words-*/tokens.npy"):
             (path,) = (folder / "store").glob(pattern)
             path.write_bytes(path.read_bytes()[:-9])
     return folder

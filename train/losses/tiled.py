@@ -77,7 +77,7 @@ class _Tiled(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:
         join = torch.logaddexp if reduction.in_logs else torch.add
         sums: list[torch.Tensor] = []
-        own_BK = video_BD.new_empty(len(video_BD), grid.mask_NK.shape[1])
+        own_BK = video_BD.new_zeros(len(video_BD), grid.mask_NK.shape[1])
         for rows in grid.row_blocks():
             video_TD = video_BD[rows]
             own_BK[rows] = _own_logits(video_TD, grid.clean(text_MD, grid.own_texts(rows)))

@@ -94,7 +94,7 @@ def test_streams_of_media_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert json.loads(kept["a"].tracks[0].data)["text"] == ["hello again"]
     # What the store has of this very file is not read out again, and outlives the file.
     monkeypatch.setattr(embedded, "embedded_track", None)
-    assert keep(tmp_path / "store", videos[:1], config)[0] == KeepResult(0, 0, 1)
+    assert keep(tmp_path / "store", videos[:1], config)[0] == KeepResult(0, 0, 1, others=("gone", "out"))
     monkeypatch.undo()
     media.unlink()
     result, kept = keep(tmp_path / "store", videos[:1], config)
