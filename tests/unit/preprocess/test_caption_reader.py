@@ -98,7 +98,7 @@ def test_streams_of_media_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.undo()
     media.unlink()
     result, kept = keep(tmp_path / "store", videos[:1], config)
-    assert result == KeepResult(0, 0, 1)
+    assert result == KeepResult(0, 0, 1, others=("gone", "out"))
     assert kept["a"].tracks
 
 
