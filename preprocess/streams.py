@@ -116,11 +116,12 @@ class StreamBook:
         shards = 0
         old = self._writer.root.streams[name]
         path = self._writer.path
+        # Asked once: every shard carried over is of videos that no other shard of the old stream has.
+        there = read_homes(path, name, self._writer.root.pending[name]).keys()
         for ref in old.shards:
             entry, files = self._writer.root.pending[name], self._writer.root.files
             index = read_shard_index(path / stream_folder(old.kind, name), ref.name)
             touched = touched_videos(index, old, entry)
-            there = read_homes(path, name, entry).keys()
             if there & (videos_of(index) - touched):
                 continue
             shard = shard_without(path, name, old, ref, touched, self._writer.scratch, files, becomes=entry)
