@@ -18,12 +18,21 @@ app = typer.Typer(
     help="Trains video-text models from a store that `python -m preprocess` made.",
 )
 
+_YAML = (".yaml", ".yml")
+
 
 class Level(StrEnum):
     """What is ranked: single windows, or whole videos."""
 
     WINDOW = "window"
     VIDEO = "video"
+
+
+class Task(StrEnum):
+    """The keys of `train.tasks.TASKS`."""
+
+    RETRIEVAL = "retrieval"
+    LINEAR_PROBE = "linear_probe"
 
 
 Store = Annotated[Path | None, typer.Option(help="The store to look into; default: the one of the run.")]
@@ -49,7 +58,12 @@ def fit(
 
 @app.command()
 def evaluate(
-    target: Annotated[Path, typer.Argument(help="A config, a run folder (its best checkpoint) or a .pt file.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            help="A run folder (its best checkpoint), a .pt file, the config of a run, or one of configs/evaluate/."
+        ),
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, where the target is a config")] = None,
     store: Store = None,
     split: Split = None,
@@ -57,11 +71,18 @@ def evaluate(
     level: Annotated[Level | None, typer.Option(help="Rank windows or videos.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write; default: metrics.json in the run folder.")] = None,
 ) -> None:
-    """Measure retrieval between captions and videos, beside what chance would give."""
+    """Measure retrieval between captions and videos, or a linear probe, beside what chance would give."""
     with held_interrupts():
+        from shared.errors import RequestError
         from train.evaluate import evaluate as run_evaluate
         from train.evaluate import table
+        from train.tasks import is_task, run_task
 
+    if target.suffix in _YAML and is_task(target):
+        if store or split or set_name or level or out:
+            raise RequestError(f"{target} names its store, split and file itself: change them as key=value behind it")
+        typer.echo(run_task(target, overrides or []))
+        return
     settings = {"level": level.value} if level else None
     checkpoint = _run_of(target, overrides or [])
     result = run_evaluate(checkpoint, store=store, set_name=set_name, split=split, settings=settings, out=out)
@@ -88,13 +109,15 @@ def keys(
         str, typer.Argument(metavar="[SECTION]", help="A dotted path: optim, model.text, loss.mil_nce; default: all.")
     ] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/configuration.md has it.")] = False,
+    task: Annotated[Task | None, typer.Option(help="The keys of a config of configs/evaluate/ instead.")] = None,
 ) -> None:
     """Print every key of a config: what it takes, its default, what it means."""
     with held_interrupts():
         from shared.keys import print_keys
         from train.config import FitConfig
+        from train.tasks import TASKS
 
-    print_keys("train", FitConfig, section, markdown)
+    print_keys("train", TASKS[task.value] if task else FitConfig, section, markdown)
 
 
 def _run_of(target: Path, overrides: list[str]) -> Path:
@@ -104,7 +127,7 @@ def _run_of(target: Path, overrides: list[str]) -> Path:
         from shared.errors import RequestError
         from train.config import FitConfig
 
-    if target.suffix in (".yaml", ".yml"):
+    if target.suffix in _YAML:
         return load_config(target, FitConfig, overrides).run
     if overrides:
         raise RequestError(

@@ -16,9 +16,10 @@ from train.checkpoint import differences, load_checkpoint, resolve_checkpoint
 from train.config import FitConfig
 from train.data import WindowData
 from train.distributed import World, distributed_world
+from train.embedded import EmbeddedSplit, embed_split
 from train.model import TwoTower, build_model
 from train.outputs import check_output, write_output
-from train.retrieval import EmbeddedSplit, EvaluateConfig, embed_split, measure
+from train.retrieval import EvaluateConfig, measure
 
 METRICS_FILE = "metrics.json"
 
@@ -55,7 +56,7 @@ def evaluate(
     with distributed_world("auto") as world:
         subject = open_subject(target, world, store=store, set_name=set_name, split=split)
         config = EvaluateConfig.model_validate(subject.config.evaluate.model_dump() | (settings or {}))
-        embedded = embed_split(subject.model, subject.data, world, config.batch_size)
+        embedded = embed_split(subject.model, subject.data, world, config.batch_size, config.captions)
         result = measured(subject, embedded, config)
         if world.is_main:
             write_output(path, canonical_json(result))
@@ -130,20 +131,33 @@ def table(result: dict[str, Any]) -> str:
         f"{result['windows']} windows of {result['videos']} videos, split {result['split']}, level {result['level']}, "
         f"{result['checkpoint']} after {result['step']} steps"
     ]
-    for direction in ("text_to_video", "video_to_text"):
-        if direction in result:
-            lines += _direction_lines(direction, result[direction])
+    lines += _both_ways(result, "")
+    if "dual_softmax" in result:
+        lines += _both_ways(result["dual_softmax"], f", dual softmax at {result['dual_softmax']['temperature']:g}")
     return "\n".join(lines)
 
 
-def _direction_lines(direction: str, found: dict[str, Any]) -> list[str]:
+def _both_ways(found: dict[str, Any], how: str) -> list[str]:
+    both = (("text to video" + how, found["text_to_video"]), ("video to text" + how, found["video_to_text"]))
+    return [line for title, direction in both for line in _direction_lines(title, direction)]
+
+
+def _direction_lines(title: str, found: dict[str, Any]) -> list[str]:
     chance = found["chance"]
-    lines = [f"{direction.replace('_', ' ')}: {found['queries']} queries, {found['items']} candidates"]
-    for name, level in chance.items():
-        if name.startswith("R@"):
-            lines.append(
-                f"  {name:<5} {found[name]:7.2%}   chance {level['level']:.2%} "
-                f"[{level['low']:.2%}, {level['high']:.2%}] at {chance['confidence']:.0%}"
-            )
-    lines.append(f"  MedR  {found['MedR']:7.1f}   chance {chance['MedR']:.1f}")
+    lines = [f"{title}: {found['queries']} queries, {found['items']} candidates"]
+    for name in [name for name in found if name.startswith("R@")]:
+        level = chance[name]
+        lines.append(
+            f"  {name:<5} {found[name]:7.2%}{_interval(found, name, '.2%')}   chance {level['level']:.2%} "
+            f"[{level['low']:.2%}, {level['high']:.2%}] at {chance['confidence']:.0%}"
+        )
+    for name in ("MedR", "MeanR"):
+        lines.append(f"  {name:<5} {found[name]:7.1f}{_interval(found, name, '.1f')}   chance {chance[name]:.1f}")
     return lines
+
+
+def _interval(found: dict[str, Any], name: str, form: str) -> str:
+    if name not in found["interval"]:
+        return ""
+    low, high = found["interval"][name]
+    return f" [{low:{form}}, {high:{form}}]"

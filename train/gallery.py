@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from train.data import WindowData
-from train.retrieval import EmbeddedSplit, window_names
+from train.embedded import EmbeddedSplit
+from train.retrieval import window_names
 from train.thumbnails import Thumbnails
 
 _CHUNK = 1024
@@ -44,10 +45,11 @@ def expected_ranks(embedded: EmbeddedSplit) -> torch.Tensor:
     a caption. Works on a few queries at a time."""
     item_DN = embedded.video_ND.double().T
     rank_N = torch.full((len(embedded.video_ND),), float("nan"), dtype=torch.float64)
-    window_M = embedded.has_text_N.nonzero()[:, 0]
+    text_N = embedded.first_text()
+    window_M = (text_N >= 0).nonzero()[:, 0]
     for start in range(0, len(window_M), _CHUNK):
         window_C = window_M[start : start + _CHUNK]
-        score_CN = (embedded.text_ND[window_C].double() @ item_DN).float()
+        score_CN = (embedded.text_MD[text_N[window_C]].double() @ item_DN).float()
         own_C1 = score_CN.gather(1, window_C[:, None])
         tied_C = (score_CN == own_C1).sum(dim=1) - 1
         rank_N[window_C.cpu()] = (1 + (score_CN > own_C1).sum(dim=1) + tied_C / 2).double().cpu()
@@ -74,7 +76,8 @@ def ask(
     count: int = 5,
 ) -> Query:
     """The best `count` windows for the caption of `window`, and the right one if it is not among them."""
-    score_N = (embedded.video_ND.double() @ embedded.text_ND[window].double()).float()
+    text_D = embedded.text_MD[embedded.first_text()[window]].double()
+    score_N = (embedded.video_ND.double() @ text_D).float()
     best = score_N.argsort(descending=True, stable=True)[:count].tolist()
     places = list(enumerate(best, start=1))
     if window not in best:

@@ -30,12 +30,13 @@ from train.config import FitConfig
 from train.data import WindowData, pinned, prefetched
 from train.distributed import World, broadcast_seed, distributed_world
 from train.divergence import explained, refuse_bad_weights
+from train.embedded import embed_split
 from train.losses import Loss
 from train.model import build_model
 from train.optim import build_optimizer
 from train.order import Order, check_batch_size
 from train.permutation import mix_key
-from train.retrieval import embed_split, is_better, measure, metric_value
+from train.retrieval import is_better, measure, metric_value
 from train.runlog import Meter, RunLog, describe
 from train.schedule import learning_rate_factor
 from train.step import NonFiniteStep, StepResult, TrainStep
@@ -182,7 +183,7 @@ class Trainer:
         assert self.validation is not None
         config, name = self.config.evaluate, self.config.checkpoint.metric
         refuse_bad_weights(self.model, done)
-        embedded = embed_split(self.model, self.validation, self.world, config.batch_size)
+        embedded = embed_split(self.model, self.validation, self.world, config.batch_size, config.captions)
         try:
             metrics = measure(embedded, self.validation, config, normalise=self.model.normalise)
         except RunFailed as error:

@@ -1,4 +1,4 @@
-"""Retrieval metrics whose ties are expectations, and what chance would give.
+"""Retrieval metrics whose ties are expectations.
 
 A query's rank is the place of its best positive when equal similarities are put in random order: with g negatives above
 it, m negatives and p positives at the same similarity, the expected rank is 1 + g + m / (p + 1), and R@k is the
@@ -9,15 +9,73 @@ sizes and the number of ranks change nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from shared.errors import RunFailed
 
-RECALL_AT = (1, 5, 10)
+RECALL_AT = (1, 5, 10, 50)
 _CHUNK_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Which items are right for which queries: int64 (P,) each, sorted by query, every pair once."""
+
+    query_P: torch.Tensor
+    item_P: torch.Tensor
+
+    @classmethod
+    def of(cls, query_P: torch.Tensor, item_P: torch.Tensor) -> Pairs:
+        """From pairs in any order, with repetitions."""
+        unique_P2 = torch.unique(torch.stack([query_P, item_P], dim=1), dim=0)
+        return cls(*unique_P2.T.contiguous())
+
+    @classmethod
+    def of_groups(cls, query_group_Q: torch.Tensor, item_group_N: torch.Tensor) -> Pairs:
+        """A query's right items are those of its group (int64)."""
+        order_N = item_group_N.argsort(stable=True)
+        sorted_N = item_group_N[order_N]
+        first_Q = torch.searchsorted(sorted_N, query_group_Q)
+        count_Q = torch.searchsorted(sorted_N, query_group_Q, right=True) - first_Q
+        query_P = torch.arange(len(query_group_Q), device=count_Q.device).repeat_interleave(count_Q)
+        within_P = torch.arange(len(query_P), device=count_Q.device) - (count_Q.cumsum(0) - count_Q)[query_P]
+        return cls(query_P, order_N[first_Q[query_P] + within_P])
+
+    def turned(self) -> Pairs:
+        """Items ask, queries answer."""
+        return Pairs.of(self.item_P, self.query_P)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where the best right item of each query stands; float64 (Q,) on the CPU.
+
+    above_Q: items above it. tied_wrong_Q, tied_right_Q: wrong and right ones at its similarity (itself among them).
+    right_Q: right items in all. items: candidates of a query.
+    """
+
+    above_Q: torch.Tensor
+    tied_wrong_Q: torch.Tensor
+    tied_right_Q: torch.Tensor
+    right_Q: torch.Tensor
+    items: int
+
+    def expected(self) -> torch.Tensor:
+        """float64 (Q,): expected ranks, counted from 1."""
+        return 1 + self.above_Q + self.tied_wrong_Q / (self.tied_right_Q + 1)
+
+    def found_within(self, k: int) -> torch.Tensor:
+        """float64 (Q,): probability that the best right item is among the first k when ties are in random order."""
+        missed_Q = torch.ones_like(self.above_Q)
+        for place in range(k):
+            # The `place`-th of the tied items stands within the first k, and is wrong like all before it.
+            wrong_left_Q = (self.tied_wrong_Q - place).clamp(min=0)
+            reached_Q = self.above_Q + place < k
+            missed_Q = torch.where(reached_Q, missed_Q * wrong_left_Q / (wrong_left_Q + self.tied_right_Q), missed_Q)
+        return 1 - missed_Q
 
 
 @dataclass(frozen=True)
@@ -31,40 +89,42 @@ class RetrievalMetrics:
     items: int
 
 
-@dataclass(frozen=True)
-class Chance:
-    """Expected R@k of random rankings, and the central interval in which R@k then falls; shares in [0, 1]."""
+def summarise(ranks: Ranks, recall_at: Sequence[int] = RECALL_AT) -> RetrievalMetrics:
+    rank_Q = ranks.expected()
+    return RetrievalMetrics(
+        recall={k: float(ranks.found_within(k).mean()) for k in recall_at},
+        median_rank=median(rank_Q),
+        mean_rank=float(rank_Q.mean()),
+        queries=len(rank_Q),
+        items=ranks.items,
+    )
 
-    level: float
-    low: float
-    high: float
+
+def median(x_N: torch.Tensor) -> float:
+    """The mean of the two middle values where their number is even."""
+    ordered_N = x_N.sort().values
+    return float(ordered_N[[(len(x_N) - 1) // 2, len(x_N) // 2]].mean())
 
 
-def retrieval_both_ways(
-    video_ND: torch.Tensor,
-    text_MD: torch.Tensor,
-    text_window_M: torch.Tensor,
-    *,
-    recall_at: Sequence[int] = RECALL_AT,
-    video_names: Sequence[str] | None = None,
-    text_names: Sequence[str] | None = None,
-) -> dict[str, RetrievalMetrics]:
-    """`text_to_video` (each text looks for its window) and `video_to_text` (each window for the best of its texts).
+def rank_queries(
+    query_QD: torch.Tensor, item_ND: torch.Tensor, pairs: Pairs, *, dual_softmax: float | None = None
+) -> Ranks:
+    """Rank all items for every query by dot product.
 
-    video_ND: one embedding a window; text_MD: any number of texts a window; text_window_M: int64, the window of each
-    text. Windows without a text are candidates of text_to_video, but no queries of video_to_text.
-    Raises RunFailed naming the first embedding that is not finite.
+    dual_softmax: similarities s are first multiplied with the softmax of s / dual_softmax over all queries (Cheng et
+    al. 2021, arXiv:2109.04290, equation 5, used at inference): a query then profits from what other queries do not
+    claim, so all must be known at once, and each is taken to have one match.
+
+    Works on a few queries at a time, so memory is O(N), not O(Q N). Products are taken in float64 and compared in
+    float32: equal pairs stay equal wherever they stand in a chunk. ValueError for a query without a right item.
     """
-    refuse_non_finite(video_ND, "window", video_names)
-    refuse_non_finite(text_MD, "text", text_names)
-    window_N = torch.arange(len(video_ND), device=text_window_M.device)
-    asking_N = torch.isin(window_N, text_window_M)
-    return {
-        "text_to_video": retrieval(text_MD, video_ND, text_window_M, window_N, recall_at=recall_at),
-        "video_to_text": retrieval(
-            video_ND[asking_N.to(video_ND.device)], text_MD, window_N[asking_N], text_window_M, recall_at=recall_at
-        ),
-    }
+    if dual_softmax is None:
+        return _rank(_products(query_QD, item_ND, lambda x: x), pairs, len(item_ND))
+    claimed_N = torch.full((len(item_ND),), -math.inf, dtype=torch.float64, device=item_ND.device)
+    for chunk_CN in _products(query_QD, item_ND, lambda x: x):
+        claimed_N = torch.logaddexp(claimed_N, (chunk_CN / dual_softmax).logsumexp(dim=0))
+    weighted = _products(query_QD, item_ND, lambda x: x * (x / dual_softmax - claimed_N).exp())
+    return _rank(weighted, pairs, len(item_ND))
 
 
 def retrieval(
@@ -75,13 +135,9 @@ def retrieval(
     *,
     recall_at: Sequence[int] = RECALL_AT,
 ) -> RetrievalMetrics:
-    """Rank all items for every query by dot product; an item is right where the int64 groups are equal.
-
-    Works on a few queries at a time, so memory is O(N), not O(Q N). Products are taken in float64 and compared in
-    float32: equal pairs stay equal wherever they stand in a chunk. ValueError for a query without a right item.
-    """
-    similarities = (chunk.float() for chunk in _products(query_QD, item_ND))
-    return _summarise(similarities, query_group_Q, item_group_N, recall_at)
+    """`rank_queries`, where an item is right for a query of the same group (int64), summarised."""
+    pairs = Pairs.of_groups(query_group_Q, item_group_N)
+    return summarise(rank_queries(query_QD, item_ND, pairs), recall_at)
 
 
 def retrieval_from_similarity(
@@ -98,7 +154,8 @@ def retrieval_from_similarity(
         raise RunFailed(
             f"the similarities of query {query} hold NaN, which has no rank; expected numbers; look at its embedding"
         )
-    return _summarise(iter([similarity_QN]), query_group_Q, item_group_N, recall_at)
+    pairs = Pairs.of_groups(query_group_Q, item_group_N)
+    return summarise(_rank(iter([similarity_QN]), pairs, similarity_QN.shape[1]), recall_at)
 
 
 def refuse_non_finite(x_ND: torch.Tensor, kind: str, names: Sequence[str] | None) -> None:
@@ -113,88 +170,39 @@ def refuse_non_finite(x_ND: torch.Tensor, kind: str, names: Sequence[str] | None
         )
 
 
-def _products(query_QD: torch.Tensor, item_ND: torch.Tensor) -> Iterator[torch.Tensor]:
+def _products(
+    query_QD: torch.Tensor, item_ND: torch.Tensor, weigh: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[torch.Tensor]:
+    """float64 (C, N): similarities of a few queries at a time."""
     items_DN = item_ND.double().T
-    # Of every entry of a chunk there are a float64 product, a float32 copy and some masks at a time.
-    rows = max(1, _CHUNK_BYTES // (24 * max(1, len(item_ND))))
+    # Of every entry of a chunk there are two float64 products, a float32 copy and some masks at a time.
+    rows = max(1, _CHUNK_BYTES // (32 * max(1, len(item_ND))))
     for start in range(0, len(query_QD), rows):
-        yield query_QD[start : start + rows].double() @ items_DN
+        yield weigh(query_QD[start : start + rows].double() @ items_DN)
 
 
-def _summarise(
-    similarities: Iterator[torch.Tensor],
-    query_group_Q: torch.Tensor,
-    item_group_N: torch.Tensor,
-    recall_at: Sequence[int],
-) -> RetrievalMetrics:
+def _rank(similarities: Iterator[torch.Tensor], pairs: Pairs, items: int) -> Ranks:
     places, start = [], 0
     for similarity_CN in similarities:
-        group_C = query_group_Q[start : start + len(similarity_CN)]
-        start += len(similarity_CN)
-        right_CN = (group_C[:, None] == item_group_N[None, :]).to(similarity_CN.device)
-        places.append(_places(similarity_CN, right_CN).cpu())
-    if not places or start == 0:
+        stop = start + len(similarity_CN)
+        first, last = torch.searchsorted(pairs.query_P, pairs.query_P.new_tensor([start, stop])).tolist()
+        right_CN = torch.zeros(similarity_CN.shape, dtype=torch.bool, device=similarity_CN.device)
+        right_CN[pairs.query_P[first:last] - start, pairs.item_P[first:last]] = True
+        places.append(_places(similarity_CN.float(), right_CN).cpu())
+        start = stop
+    if start == 0:
         raise ValueError("no query to rank; an evaluation needs at least one text with its window")
-    above_Q, tied_wrong_Q, tied_right_Q = torch.cat(places).double().unbind(dim=1)
-    rank_Q = 1 + above_Q + tied_wrong_Q / (tied_right_Q + 1)
-    return RetrievalMetrics(
-        recall={k: float(_found_within(k, above_Q, tied_wrong_Q, tied_right_Q).mean()) for k in recall_at},
-        median_rank=float(rank_Q.quantile(0.5)) if len(rank_Q) < 2**24 else float(rank_Q.median()),
-        mean_rank=float(rank_Q.mean()),
-        queries=len(rank_Q),
-        items=len(item_group_N),
-    )
+    above_Q, tied_wrong_Q, tied_right_Q, right_Q = torch.cat(places).double().unbind(dim=1)
+    return Ranks(above_Q, tied_wrong_Q, tied_right_Q, right_Q, items)
 
 
 def _places(similarity_CN: torch.Tensor, right_CN: torch.Tensor) -> torch.Tensor:
-    """int64 (C, 3): items above the best right one, wrong ones tied with it, right ones tied with it (at least 1)."""
-    if not bool(right_CN.any(dim=1).all()):
+    """int64 (C, 4): items above the best right one, wrong ones tied with it, right ones tied with it, right ones."""
+    right_C = right_CN.sum(dim=1)
+    if not bool((right_C > 0).all()):
         raise ValueError("a query has no right item among the candidates, so it has no rank")
     best_C1 = similarity_CN.masked_fill(~right_CN, -math.inf).amax(dim=1, keepdim=True)
     tied_CN = similarity_CN == best_C1
     tied_C, tied_right_C = tied_CN.sum(dim=1), (tied_CN & right_CN).sum(dim=1)
-    return torch.stack([(similarity_CN > best_C1).sum(dim=1), tied_C - tied_right_C, tied_right_C], dim=1)
-
-
-def _found_within(
-    k: int, above_Q: torch.Tensor, tied_wrong_Q: torch.Tensor, tied_right_Q: torch.Tensor
-) -> torch.Tensor:
-    """Probability that the best right item is among the first k when ties are put in random order."""
-    missed_Q = torch.ones_like(above_Q)
-    for place in range(k):
-        # The `place`-th of the tied items stands within the first k, and is wrong like all before it.
-        wrong_left_Q = (tied_wrong_Q - place).clamp(min=0)
-        reached_Q = above_Q + place < k
-        missed_Q = torch.where(reached_Q, missed_Q * wrong_left_Q / (wrong_left_Q + tied_right_Q), missed_Q)
-    return 1 - missed_Q
-
-
-def chance_recall(k: int, items: int, queries: int, *, right: int = 1, confidence: float = 0.99) -> Chance:
-    """R@k of random rankings of `items` candidates of which `right` are right, over `queries` queries.
-
-    A random ranking misses with probability C(items - right, k) / C(items, k) (hypergeometric), so the number of found
-    queries is binomial; the interval is its central part. It takes the queries as independent: where many windows look
-    alike (those of one video) results scatter more than this.
-    """
-    if min(k, items, queries, right) < 1 or right > items:
-        raise ValueError(f"chance needs positive counts and right <= items, got {k=}, {items=}, {queries=}, {right=}")
-    within = min(k, items)
-    level = 1 - math.comb(items - right, within) / math.comb(items, within)
-    tail = (1 - confidence) / 2
-    return Chance(
-        level,
-        _binomial_quantile(tail, queries, level) / queries,
-        _binomial_quantile(1 - tail, queries, level) / queries,
-    )
-
-
-def _binomial_quantile(share: float, trials: int, p: float) -> int:
-    """Smallest count whose cumulative probability reaches `share`."""
-    if p >= 1:
-        return trials
-    count_N = torch.arange(trials + 1, dtype=torch.float64)
-    total = torch.tensor(float(trials), dtype=torch.float64)
-    ways_N = torch.lgamma(total + 1) - torch.lgamma(count_N + 1) - torch.lgamma(total - count_N + 1)
-    mass_N = (ways_N + count_N * math.log(p) + (total - count_N) * math.log1p(-p)).exp()
-    reached = int(torch.searchsorted(mass_N.cumsum(0), share))
-    return min(reached, trials)
+    above_C = (similarity_CN > best_C1).sum(dim=1)
+    return torch.stack([above_C, tied_C - tied_right_C, tied_right_C, right_C], dim=1)

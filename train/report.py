@@ -10,10 +10,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from train.charts import HEIGHT, WIDTH, Chart, curve
 from train.checkpoint import resolve_checkpoint
 from train.distributed import distributed_world
+from train.embedded import embed_split
 from train.evaluate import Subject, measured, open_subject, run_folder
 from train.gallery import galleries
 from train.outputs import check_output, write_output
-from train.retrieval import embed_split, metric_value
+from train.retrieval import metric_value
 from train.runlog import METRICS_FILE, read_records
 from train.thumbnails import find_thumbnails
 
@@ -37,7 +38,7 @@ def write_report(target: Path, *, store: Path | None = None, split: str | None =
     with distributed_world("auto") as world:
         subject = open_subject(target, world, store=store, set_name=None, split=split)
         config = subject.config.evaluate
-        embedded = embed_split(subject.model, subject.data, world, config.batch_size)
+        embedded = embed_split(subject.model, subject.data, world, config.batch_size, config.captions)
         result = measured(subject, embedded, config)
         thumbnails = find_thumbnails(subject.store, subject.data)
         pictures = None if isinstance(thumbnails, str) else thumbnails
@@ -46,6 +47,7 @@ def write_report(target: Path, *, store: Path | None = None, split: str | None =
         title=run_folder(subject.checkpoint).name,
         result=result,
         directions=_directions(result),
+        between=_between,
         facts=_facts(subject),
         charts=_charts(run_folder(subject.checkpoint), subject.config.checkpoint.metric),
         width=WIDTH,
@@ -86,13 +88,20 @@ def _validation_value(record: dict[str, Any], metric: str) -> float | None:
 
 
 def _directions(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of the table of metrics, for both directions."""
+    """Rows of the table of metrics, for both directions, and again with dual softmax where it was asked for."""
     titles = {"text_to_video": "Caption looks for its video", "video_to_text": "Video looks for its caption"}
-    return [
-        {"title": title, **result[key], "recalls": [name for name in result[key] if name.startswith("R@")]}
-        for key, title in titles.items()
-        if key in result
-    ]
+    found = [(title, result[key]) for key, title in titles.items()]
+    if "dual_softmax" in result:
+        found += [(f"{title}, dual softmax", result["dual_softmax"][key]) for key, title in titles.items()]
+    return [{"title": title, **way, "recalls": [name for name in way if name.startswith("R@")]} for title, way in found]
+
+
+def _between(direction: dict[str, Any], name: str) -> str:
+    """The bootstrap's interval of a metric; empty where none was made."""
+    if name not in direction["interval"]:
+        return ""
+    low, high = direction["interval"][name]
+    return f"{low:.1%} to {high:.1%}" if name.startswith("R@") else f"{low:.1f} to {high:.1f}"
 
 
 def _facts(subject: Subject) -> list[tuple[str, str]]:

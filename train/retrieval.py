@@ -1,10 +1,9 @@
-"""Embeddings of a whole split over all ranks, and how well they find each other."""
+"""How well the embeddings of a split find each other."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,96 +12,88 @@ from torch.nn import functional as F
 
 from shared.config import Config
 from shared.errors import RequestError
-from train.data import WindowData, first_captions
-from train.distributed import World, gather_plain
-from train.metrics import (
-    RECALL_AT,
-    RetrievalMetrics,
-    chance_recall,
-    refuse_non_finite,
-    retrieval,
-)
-from train.model import TwoTower
+from train.bootstrap import intervals
+from train.chance import chance_of
+from train.data import WindowData
+from train.embedded import Captions, EmbeddedSplit
+from train.metrics import RECALL_AT, Pairs, Ranks, median, rank_queries, refuse_non_finite, summarise
 
 
 class EvaluateConfig(Config):
     """level: `window` ranks windows, `video` ranks videos, each the mean of its windows' embeddings.
 
-    recall_at: the k of R@k. confidence: of the interval in which chance falls. batch_size: windows embedded at a time,
-    on every rank; it does not change what is measured.
+    captions: `first` asks with each window's nearest caption, `all` with every caption once (several right ones a
+    window), `mean` with the mean over a window's captions, as for several prompts of one class.
+    recall_at: the k of R@k. confidence: of the interval in which chance falls, and of the bootstrap's. bootstrap:
+    resamples of the videos for the intervals of the metrics, 0 for none. dual_softmax: temperature of a softmax over
+    all queries, whose results are reported apart; null leaves it out. batch_size: windows embedded at a time, on every
+    rank; it does not change what is measured.
     """
 
     level: Literal["window", "video"] = "window"
+    captions: Captions = "first"
     recall_at: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=RECALL_AT, min_length=1)
     confidence: float = Field(default=0.99, gt=0, lt=1)
+    bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    dual_softmax: float | None = Field(default=None, gt=0)
     batch_size: int = Field(default=256, ge=1)
 
 
-@dataclass(frozen=True)
-class EmbeddedSplit:
-    """One row a window, in the split's own order, on the world's device, the same on every rank.
+class _Way(NamedTuple):
+    """One direction. video_Q: the video of each query."""
 
-    video_ND: float32. text_ND: float32, of the window's own caption (the first of its bag), anything where has_text_N
-    is False.
-    """
-
-    video_ND: torch.Tensor
-    text_ND: torch.Tensor
-    has_text_N: torch.Tensor
-
-
-@torch.no_grad()
-def embed_split(model: TwoTower, data: WindowData, world: World, batch_size: int) -> EmbeddedSplit:
-    """Every window exactly once, whatever the world size.
-
-    Windows are cut into the same blocks at every world size, and blocks go round the ranks, so a window always meets
-    the same neighbours and no window is repeated to fill up.
-    """
-    batch_size = min(batch_size, len(data))
-    was_training = model.training
-    model.eval()
-    blocks = range(0, len(data), batch_size)
-    rounds = -(-len(blocks) // world.size)
-    number_R = torch.full((rounds * batch_size,), -1, dtype=torch.int64, device=world.device)
-    rows: list[torch.Tensor] = []
-    for place, start in enumerate(blocks[world.rank :: world.size]):
-        window_B = np.arange(start, min(start + batch_size, len(data)))
-        embedded_BD = _embed_block(model, data, window_B, world.device)
-        number_R[place * batch_size :][: len(window_B)] = torch.from_numpy(window_B).to(world.device)
-        rows.append(F.pad(embedded_BD, (0, 0, 0, batch_size - len(window_B))))
-    width = 2 * model.dim + 1
-    missing = torch.zeros((rounds - len(rows)) * batch_size, width, device=world.device)
-    table_RD, number_R = gather_plain(torch.cat([*rows, missing]), world), gather_plain(number_R, world)
-    model.train(was_training)
-    ordered_ND = torch.empty(len(data), width, device=world.device)
-    ordered_ND[number_R[number_R >= 0]] = table_RD[number_R >= 0]
-    return EmbeddedSplit(ordered_ND[:, : model.dim], ordered_ND[:, model.dim : -1], ordered_ND[:, -1] > 0)
+    query_QD: torch.Tensor
+    item_ND: torch.Tensor
+    pairs: Pairs
+    video_Q: torch.Tensor
 
 
 def measure(embedded: EmbeddedSplit, data: WindowData, config: EvaluateConfig, *, normalise: bool) -> dict[str, Any]:
     """Metrics of a split as plain numbers; recalls and chance are shares in [0, 1], ranks count from 1.
 
+    `text_to_video`: each text looks for its window (or video); `video_to_text`: each window (or video) that has a
+    caption for the best of its texts. `dual_softmax`: both again, see EvaluateConfig.
     Raises RequestError where no window has a caption, RunFailed naming the first embedding that is not finite.
     """
-    if not bool(embedded.has_text_N.any()):
+    if len(embedded.text_MD) == 0:
         raise RequestError(
             f"no window of split {data.split!r} has a caption, so there is no query; choose another split with captions"
         )
-    window_M = embedded.has_text_N.nonzero()[:, 0]
-    text_MD = embedded.text_ND[window_M]
     names = window_names(data)
     refuse_non_finite(embedded.video_ND, "window", names)
-    refuse_non_finite(text_MD, "caption of window", [names[window] for window in window_M.tolist()])
+    of_text = dict(zip(embedded.text_P.tolist(), embedded.window_P.tolist(), strict=True))
+    refuse_non_finite(
+        embedded.text_MD, "caption of window", [names[of_text[text]] for text in range(len(embedded.text_MD))]
+    )
+    ways = _ways(embedded, data, config, normalise)
+    result: dict[str, Any] = {"level": config.level, "captions": config.captions}
+    result |= {name: _measured(way, config, None) for name, way in ways.items()}
+    if config.dual_softmax is not None:
+        again = {name: _measured(way, config, config.dual_softmax) for name, way in ways.items()}
+        result["dual_softmax"] = {"temperature": config.dual_softmax, **again}
+    return result
+
+
+def _ways(embedded: EmbeddedSplit, data: WindowData, config: EvaluateConfig, normalise: bool) -> dict[str, _Way]:
+    device = embedded.video_ND.device
+    video_N = torch.from_numpy(data.windows.video_W.astype(np.int64)).to(device)
+    item_ND, pairs = embedded.video_ND, embedded.pairs()
     if config.level == "video":
-        return _video_level(embedded, text_MD, window_M, data, config, normalise)
-    item_N = torch.arange(len(embedded.video_ND), device=window_M.device)
-    to_video = retrieval(text_MD, embedded.video_ND, window_M, item_N, recall_at=config.recall_at)
-    to_text = retrieval(embedded.video_ND[window_M], text_MD, window_M, window_M, recall_at=config.recall_at)
-    return {
-        "level": "window",
-        "text_to_video": _plain(to_video, config),
-        "video_to_text": _plain(to_text, config),
-    }
+        video_N, group_N = torch.unique(video_N, return_inverse=True)
+        item_ND = _means(item_ND, group_N, normalise)
+        pairs = Pairs.of(pairs.query_P, group_N[pairs.item_P])
+    first_P = torch.searchsorted(pairs.query_P, torch.arange(len(embedded.text_MD), device=device))
+    to_video = _Way(embedded.text_MD, item_ND, pairs, video_N[pairs.item_P[first_P]])
+    asking, asked_P = torch.unique(pairs.item_P, return_inverse=True)
+    to_text = _Way(item_ND[asking], embedded.text_MD, Pairs.of(asked_P, pairs.query_P), video_N[asking])
+    return {"text_to_video": to_video, "video_to_text": to_text}
+
+
+def _means(x_ND: torch.Tensor, group_N: torch.Tensor, normalise: bool) -> torch.Tensor:
+    count_G = torch.bincount(group_N)
+    total_GD = torch.zeros(len(count_G), x_ND.shape[1], dtype=torch.float64, device=x_ND.device)
+    mean_GD = total_GD.index_add_(0, group_N, x_ND.double()) / count_G[:, None]
+    return F.normalize(mean_GD, dim=1) if normalise else mean_GD
 
 
 def window_names(data: WindowData) -> list[str]:
@@ -121,11 +112,12 @@ _METRIC = re.compile(r"^(text_to_video|video_to_text)\.(R@(\d+)|MedR|MeanR)$")
 def check_metric(name: str, config: EvaluateConfig) -> None:
     """Raise ValueError unless `measure` under this config gives a number of that name."""
     found = _METRIC.match(name)
-    known = found and (found[3] is None or int(found[3]) in config.recall_at)
-    if not known or (config.level == "video" and name.startswith("video_to_text")):
-        directions = "text_to_video" if config.level == "video" else "text_to_video or video_to_text"
+    if not found or not (found[3] is None or int(found[3]) in config.recall_at):
         recalls = ", ".join(f"R@{k}" for k in config.recall_at)
-        raise ValueError(f"metric {name!r} is not measured; expected {directions}, a dot, and {recalls}, MedR or MeanR")
+        raise ValueError(
+            f"metric {name!r} is not measured; expected text_to_video or video_to_text, a dot, and {recalls}, MedR or "
+            "MeanR"
+        )
 
 
 def metric_value(metrics: dict[str, Any], name: str) -> float:
@@ -141,45 +133,32 @@ def is_better(name: str, value: float, best: float | None) -> bool:
     return value >= best if ".R@" in name else value <= best
 
 
-def _embed_block(model: TwoTower, data: WindowData, window_B: np.ndarray, device: torch.device) -> torch.Tensor:
-    """float32 (B, 2 D + 1): video, text, and 1 where the text is one."""
-    batch = data.batch(first_captions(window_B, data.bag_W, 1)).to(device)
-    tokens_BL = batch.tokens_BKL[:, 0]
-    has_text_B1 = batch.caption_mask_BK & (tokens_BL != model.pad_id).any(dim=1, keepdim=True)
-    video_BD = model.embed_video(batch.video_BTD, batch.video_mask_BT)
-    return torch.cat([video_BD.float(), model.embed_text(tokens_BL).float(), has_text_B1.float()], dim=1)
-
-
-def _video_level(
-    embedded: EmbeddedSplit,
-    text_MD: torch.Tensor,
-    window_M: torch.Tensor,
-    data: WindowData,
-    config: EvaluateConfig,
-    normalise: bool,
-) -> dict[str, Any]:
-    """Each caption looks for its video. The other direction would need several right texts a video, unequally many."""
-    videos, inverse_N = np.unique(data.windows.video_W, return_inverse=True)
-    group_N = torch.from_numpy(inverse_N).to(window_M.device)
-    total_VD = torch.zeros(len(videos), embedded.video_ND.shape[1], dtype=torch.float64, device=window_M.device)
-    total_VD.index_add_(0, group_N, embedded.video_ND.double())
-    mean_VD = total_VD / torch.bincount(group_N)[:, None]
-    item_VD = F.normalize(mean_VD, dim=1) if normalise else mean_VD
-    item_V = torch.arange(len(videos), device=window_M.device)
-    found = retrieval(text_MD, item_VD, group_N[window_M], item_V, recall_at=config.recall_at)
-    return {"level": "video", "text_to_video": _plain(found, config)}
-
-
-def _plain(metrics: RetrievalMetrics, config: EvaluateConfig) -> dict[str, Any]:
-    chance = {
-        f"R@{k}": vars(chance_recall(k, metrics.items, metrics.queries, confidence=config.confidence))
-        for k in config.recall_at
-    }
+def _measured(way: _Way, config: EvaluateConfig, dual_softmax: float | None) -> dict[str, Any]:
+    ranks = rank_queries(way.query_QD, way.item_ND, way.pairs, dual_softmax=dual_softmax)
+    metrics = summarise(ranks, config.recall_at)
     return {
         **{f"R@{k}": metrics.recall[k] for k in config.recall_at},
         "MedR": metrics.median_rank,
         "MeanR": metrics.mean_rank,
         "queries": metrics.queries,
         "items": metrics.items,
-        "chance": chance | {"MedR": (metrics.items + 1) / 2, "confidence": config.confidence},
+        "chance": _chance(ranks, config),
+        "interval": _intervals(ranks, way.video_Q, config),
     }
+
+
+def _chance(ranks: Ranks, config: EvaluateConfig) -> dict[str, Any]:
+    recalls = {
+        f"R@{k}": vars(chance_of(ranks.right_Q, k, ranks.items, confidence=config.confidence)) for k in config.recall_at
+    }
+    # The best of p right ones among n stands at (n + 1) / (p + 1) on average, as for a model that finds all alike.
+    rank_Q = (ranks.items + 1) / (ranks.right_Q + 1)
+    return recalls | {"MedR": median(rank_Q), "MeanR": float(rank_Q.mean()), "confidence": config.confidence}
+
+
+def _intervals(ranks: Ranks, video_Q: torch.Tensor, config: EvaluateConfig) -> dict[str, Any]:
+    if config.bootstrap == 0:
+        return {}
+    found = intervals(ranks, video_Q, config.recall_at, resamples=config.bootstrap, confidence=config.confidence)
+    kept = {name: list(found[name]) for name in (*(f"R@{k}" for k in config.recall_at), "MedR", "MeanR")}
+    return kept | {"confidence": config.confidence, "resamples": config.bootstrap}

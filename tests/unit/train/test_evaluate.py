@@ -8,10 +8,11 @@ from typer.testing import CliRunner
 
 from shared.errors import DamageFound, InputFileError, RequestError
 from train.checkpoint import load_checkpoint, save_checkpoint
-from train.cli import app
+from train.cli import Task, app
 from train.config import FitConfig
 from train.evaluate import evaluate, table
 from train.loop import fit
+from train.tasks import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +122,25 @@ def test_a_wrong_option_is_told_in_plain_text():
     assert shown.exit_code == 2
     assert "Error: Invalid value for '--level'" in shown.output
     assert shown.output.isascii()
+
+
+def test_a_config_of_a_task_is_measured_and_written(run, tmp_path):
+    path = tmp_path / "retrieval.yaml"
+    path.write_text(
+        f"task: retrieval\ncheckpoint: {run.run}\nstore: {run.store}\nout: {tmp_path}/m.json\n"
+        "evaluate: {level: video, captions: all, dual_softmax: 0.1, bootstrap: 50}\n"
+    )
+    shown = CliRunner().invoke(app, ["evaluate", str(path), "evaluate.recall_at=[1,2]"])
+    assert shown.exit_code == 0, shown.output
+    result = json.loads((tmp_path / "m.json").read_text())
+    assert (result["split"], result["level"], result["captions"]) == ("test", "video", "all")
+    found = result["text_to_video"]
+    assert found["interval"]["R@2"][0] <= found["R@2"] <= found["interval"]["R@2"][1]
+    assert "text to video, dual softmax at 0.1: " in shown.output
+    refused = CliRunner().invoke(app, ["evaluate", str(path), "--split", "val"])
+    assert "change them as key=value behind it" in str(refused.exception)
+
+
+def test_the_tasks_that_keys_knows():
+    assert {task.value for task in Task} == set(TASKS)
+    assert "max_iterations" in CliRunner().invoke(app, ["keys", "--task", "linear_probe"]).output

@@ -15,10 +15,11 @@ from shared.errors import DamageFound, RequestError
 from shared.store import open_store
 from train.config import FitConfig
 from train.data import WindowData
+from train.embedded import EmbeddedSplit
 from train.gallery import ask, choose, expected_ranks
 from train.loop import fit
 from train.report import write_report
-from train.retrieval import EmbeddedSplit, window_names
+from train.retrieval import window_names
 from train.thumbnails import Thumbnails, data_uri, find_thumbnails
 
 
@@ -120,9 +121,7 @@ def test_ranks_and_the_queries_that_are_shown(pictured):
     text_ND = torch.eye(18)
     text_ND[3] = torch.linspace(1, 0, 18)
     text_ND[4] = 1.0
-    has_text_N = torch.ones(18, dtype=torch.bool)
-    has_text_N[0] = False
-    embedded = EmbeddedSplit(video_ND, text_ND, has_text_N)
+    embedded = EmbeddedSplit(video_ND, text_ND[1:], torch.arange(17), torch.arange(1, 18))
     rank_N = expected_ranks(embedded)
     assert rank_N[0].isnan()
     assert rank_N[1:6].tolist() == [1, 1, 4, 9.5, 1]

@@ -2,26 +2,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from shared.errors import RequestError, RunFailed
 from shared.store import open_store
-from train.data import WindowData, first_captions
-from train.distributed import World
-from train.model import ModelConfig, WordsConfig, build_model
-from train.retrieval import (
-    EmbeddedSplit,
-    EvaluateConfig,
-    check_metric,
-    embed_split,
-    is_better,
-    measure,
-    metric_value,
-)
-
-ALONE = World(0, 1, 0, torch.device("cpu"))
+from train.data import WindowData
+from train.embedded import EmbeddedSplit
+from train.metrics import retrieval
+from train.retrieval import EvaluateConfig, check_metric, is_better, measure, metric_value
 
 
 @pytest.fixture(scope="module")
@@ -30,48 +19,16 @@ def data(tmp_path_factory, small_store):
     return WindowData(open_store(path), "default", "val")
 
 
-@pytest.fixture(scope="module")
-def model(data):
-    torch.manual_seed(0)
-    config = ModelConfig(dim=6, text=WordsConfig(word_dim=5, hidden=7))
-    return build_model(config, input_dim=data.input_dim, tokens=data.tokens)
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 21, 100])
-def test_every_window_once_in_its_place(data, model, batch_size):
-    embedded = embed_split(model, data, ALONE, batch_size)
-    assert embedded.video_ND.shape == embedded.text_ND.shape == (21, 6)
-    assert embedded.has_text_N.all()
-    for window in range(21):
-        batch = data.batch(first_captions(np.array([window]), data.bag_W, 1))
-        with torch.no_grad():
-            video_BD = model.embed_video(batch.video_BTD, batch.video_mask_BT)
-            text_BD = model.embed_text(batch.tokens_BKL[:, 0])
-        torch.testing.assert_close(embedded.video_ND[window], video_BD[0])
-        torch.testing.assert_close(embedded.text_ND[window], text_BD[0])
-
-
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_the_parts_of_the_ranks_are_the_whole_bit_for_bit(data, model, size, monkeypatch):
-    """Ranks one after the other, each keeping what it would have sent; then the gather of all."""
-    whole = embed_split(model, data, ALONE, 4)
-    sent: dict[int, list[torch.Tensor]] = {}
-    for rank in range(size):
-        sent[rank] = []
-        monkeypatch.setattr("train.retrieval.gather_plain", lambda x, world: sent[world.rank].append(x) or x)
-        embed_split(model, data, World(rank, size, 0, torch.device("cpu")), 4)
-    gathered = iter([torch.cat([sent[rank][call] for rank in range(size)]) for call in range(2)])
-    monkeypatch.setattr("train.retrieval.gather_plain", lambda x, world: next(gathered))
-    again = embed_split(model, data, World(0, size, 0, torch.device("cpu")), 4)
-    assert torch.equal(again.video_ND, whole.video_ND)
-    assert torch.equal(again.text_ND, whole.text_ND)
+def split(video_ND, text_ND=None):
+    """Every window asks with a text of its own."""
+    number_N = torch.arange(len(video_ND))
+    return EmbeddedSplit(video_ND, video_ND.clone() if text_ND is None else text_ND, number_N, number_N)
 
 
 def perfect(data):
-    video_ND = torch.nn.functional.normalize(
-        torch.randn(len(data), 32, generator=torch.Generator().manual_seed(1)), dim=1
+    return split(
+        torch.nn.functional.normalize(torch.randn(len(data), 32, generator=torch.Generator().manual_seed(1)), dim=1)
     )
-    return EmbeddedSplit(video_ND, video_ND.clone(), torch.ones(len(data), dtype=torch.bool))
 
 
 def test_a_perfect_model_and_a_collapsed_one(data):
@@ -79,39 +36,66 @@ def test_a_perfect_model_and_a_collapsed_one(data):
     best = measure(perfect(data), data, config, normalise=True)
     assert metric_value(best, "text_to_video.R@1") == metric_value(best, "video_to_text.R@1") == 1.0
     assert best["text_to_video"]["MedR"] == 1.0
-    same = torch.ones(len(data), 4)
-    worst = measure(EmbeddedSplit(same, same, torch.ones(21, dtype=torch.bool)), data, config, normalise=True)
-    for name, chance in (("R@1", 1 / 21), ("R@5", 5 / 21), ("R@10", 10 / 21)):
-        assert math.isclose(worst["text_to_video"][name], chance)
-        assert math.isclose(worst["text_to_video"]["chance"][name]["level"], chance)
-    assert worst["text_to_video"]["MedR"] == worst["text_to_video"]["chance"]["MedR"] == 11
+    assert best["text_to_video"]["interval"]["R@1"] == [1.0, 1.0]
+    worst = measure(split(torch.ones(len(data), 4)), data, config, normalise=True)
+    for way in ("text_to_video", "video_to_text"):
+        for name, chance in (("R@1", 1 / 21), ("R@5", 5 / 21), ("R@10", 10 / 21), ("R@50", 1.0)):
+            assert math.isclose(worst[way][name], chance)
+            assert math.isclose(worst[way]["chance"][name]["level"], chance)
+        for name in ("MedR", "MeanR"):
+            assert worst[way][name] == worst[way]["chance"][name] == 11
 
 
-def test_video_level_ranks_videos(data):
-    result = measure(perfect(data), data, EvaluateConfig(level="video"), normalise=True)
-    assert result["text_to_video"]["items"] == 7
-    assert result["text_to_video"]["queries"] == 21
-    assert result["text_to_video"]["R@1"] > 0.8
-    assert "video_to_text" not in result
+def test_video_level_ranks_the_means_of_videos_both_ways(data):
+    embedded = perfect(data)
+    result = measure(embedded, data, EvaluateConfig(level="video"), normalise=True)
+    assert (result["text_to_video"]["items"], result["text_to_video"]["queries"]) == (7, 21)
+    assert (result["video_to_text"]["items"], result["video_to_text"]["queries"]) == (21, 7)
+    video_VD = torch.nn.functional.normalize(embedded.video_ND.view(7, 3, -1).mean(dim=1), dim=1)
+    video_N = torch.arange(7).repeat_interleave(3)
+    expected = retrieval(embedded.text_MD, video_VD, video_N, torch.arange(7))
+    assert result["text_to_video"]["R@1"] == expected.recall[1] > 0.8
+    assert result["video_to_text"]["R@1"] == retrieval(video_VD, embedded.text_MD, torch.arange(7), video_N).recall[1]
+    collapsed = measure(split(torch.ones(21, 4)), data, EvaluateConfig(level="video"), normalise=True)
+    for name in ("R@1", "R@5"):
+        back = collapsed["video_to_text"]
+        assert math.isclose(back[name], back["chance"][name]["level"])
 
 
 def test_windows_without_a_caption_are_candidates_but_ask_nothing(data):
-    embedded = perfect(data)
-    has_text_N = torch.ones(21, dtype=torch.bool)
-    has_text_N[[0, 5]] = False
+    video_ND = perfect(data).video_ND
+    asking = torch.tensor([n for n in range(21) if n not in (0, 5)])
     result = measure(
-        EmbeddedSplit(embedded.video_ND, embedded.text_ND, has_text_N), data, EvaluateConfig(), normalise=True
+        EmbeddedSplit(video_ND, video_ND[asking], torch.arange(19), asking), data, EvaluateConfig(), normalise=True
     )
     assert (result["text_to_video"]["queries"], result["text_to_video"]["items"]) == (19, 21)
     assert (result["video_to_text"]["queries"], result["video_to_text"]["items"]) == (19, 19)
     assert result["text_to_video"]["R@1"] == result["video_to_text"]["R@1"] == 1.0
+    nobody = EmbeddedSplit(video_ND, video_ND[:0], torch.arange(0), torch.arange(0))
     with pytest.raises(RequestError, match="has a caption, so there is no query"):
-        measure(
-            EmbeddedSplit(*[embedded.video_ND] * 2, ~torch.ones(21, dtype=torch.bool)),
-            data,
-            EvaluateConfig(),
-            normalise=True,
-        )
+        measure(nobody, data, EvaluateConfig(), normalise=True)
+
+
+def test_a_caption_of_several_windows_is_right_for_each(data):
+    """One text that belongs to windows 4 and 9: found when either is first, found by both."""
+    video_ND = torch.eye(21)
+    embedded = EmbeddedSplit(video_ND, video_ND[9:10], torch.tensor([0, 0]), torch.tensor([4, 9]))
+    result = measure(embedded, data, EvaluateConfig(recall_at=(1,)), normalise=True)
+    assert (result["text_to_video"]["R@1"], result["text_to_video"]["queries"]) == (1.0, 1)
+    assert (result["video_to_text"]["R@1"], result["video_to_text"]["queries"]) == (1.0, 2)
+    assert math.isclose(result["text_to_video"]["chance"]["R@1"]["level"], 2 / 21)
+
+
+def test_dual_softmax_is_reported_apart_and_only_when_asked_for(data):
+    embedded = perfect(data)
+    embedded.text_MD.add_(torch.randn(21, 32, generator=torch.Generator().manual_seed(2)) * 0.3)
+    plain = measure(embedded, data, EvaluateConfig(), normalise=True)
+    both = measure(embedded, data, EvaluateConfig(dual_softmax=0.05), normalise=True)
+    assert "dual_softmax" not in plain
+    apart = both.pop("dual_softmax")
+    assert both == plain
+    assert apart["temperature"] == 0.05
+    assert apart["text_to_video"]["R@1"] > plain["text_to_video"]["R@1"]
 
 
 @pytest.mark.parametrize("level", ["window", "video"])
@@ -119,6 +103,10 @@ def test_a_broken_embedding_is_named(data, level):
     embedded = perfect(data)
     embedded.video_ND[4, 2] = math.nan
     with pytest.raises(RunFailed, match=r"window val001 @ 5\.0-9\.0 s"):
+        measure(embedded, data, EvaluateConfig(level=level), normalise=True)
+    embedded = perfect(data)
+    embedded.text_MD[3, 0] = math.inf
+    with pytest.raises(RunFailed, match=r"caption of window val001 @ 0\.0-"):
         measure(embedded, data, EvaluateConfig(level=level), normalise=True)
 
 

@@ -56,8 +56,9 @@ def test_dumped_config_is_the_config(minimal):
         (["evaluate.recall_at=[0]"], "evaluate.recall_at.0: "),
         (["data.prefetch=99999999999999999999"], "data.prefetch: "),
         (["order.candidates=1000000000"], "order.candidates: "),
-        (["checkpoint.metric=text_to_video.R@7"], "expected .*R@1, R@5, R@10, MedR or MeanR"),
-        (["evaluate.level=video", "checkpoint.metric=video_to_text.R@1"], "video_to_text.R@1' is not measured"),
+        (["checkpoint.metric=text_to_video.R@7"], "expected .*R@1, R@5, R@10, R@50, MedR or MeanR"),
+        (["checkpoint.metric=dual_softmax.text_to_video.R@1"], "is not measured"),
+        (["evaluate.dual_softmax=0"], "evaluate.dual_softmax: "),
     ],
 )
 def test_wrong_requests_name_the_key(minimal, overrides, message):
