@@ -14,7 +14,7 @@ from train.distributed import DeviceName
 from train.losses import LossConfig, MilNceConfig
 from train.model import ModelConfig
 from train.optim import OptimConfig
-from train.order import OrderConfig
+from train.order import BatchOrder, MixtureConfig, OrderConfig
 from train.retrieval import EvaluateConfig, check_metric
 from train.schedule import ScheduleConfig
 
@@ -23,11 +23,12 @@ class FitConfig(Config):
     """One training run. Paths are relative to the current folder.
 
     store, set, stream: what to train on; `stream` may stay out, a set knows its own. run: the folder that it fills.
-    model: sizes and towers. loss: what is learned from. optim: how. schedule: of the learning rate. order: which
-    sample comes when. data: how much of a window is read. checkpoint: when to save. evaluate: how to measure retrieval.
-    device: `auto` is CUDA where there is one, else the CPU.
-    train_split, val_split: names in the set; no validation where val_split is null.
-    batch_size: the global batch, over all ranks. epochs or steps: one of them. seed: of weights, order and dropout.
+    mixture: other stores to train on beside it, null for none. model: sizes and towers. loss: what is learned from.
+    optim: how. schedule: of the learning rate. order: which sample comes when. data: how much of a window is read.
+    checkpoint: when to save. evaluate: how to measure retrieval. device: `auto` is CUDA where there is one, else the
+    CPU. train_split, val_split: names in the set; no validation where val_split is null.
+    batch_size: the global batch, over all ranks; with order.buckets, the most that one holds. epochs or steps: one of
+    them. seed: of weights, order and dropout.
     precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
     log_every: steps between lines of metrics.jsonl. eval_every: epochs between validations, 0 for none.
     resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
@@ -45,6 +46,7 @@ class FitConfig(Config):
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     order: OrderConfig = OrderConfig()
+    mixture: MixtureConfig | None = None
     data: DataConfig = DataConfig()
     batch_size: int = Field(default=256, ge=1)
     epochs: int | None = Field(default=None, ge=1)
@@ -70,18 +72,19 @@ class FitConfig(Config):
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
 
-    def total_steps(self, steps_per_epoch: int) -> int:
+    def total_steps(self, order: BatchOrder) -> int:
+        """The steps of the run, of which `epochs` have as many as the order says."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return self.epochs * steps_per_epoch
+        return order.steps_before(self.epochs)
 
     def identity(self) -> dict[str, Any]:
         """The part that decides the weights: a checkpoint goes on only under the same."""
-        return self.model_dump(mode="json", exclude=set(_FREE))
+        return self.model_dump(mode="json", exclude=_FREE)
 
 
 # May change between a checkpoint and the run that goes on from it. What the store holds is compared by fingerprint.
-_FREE = (
+_FREE: dict[str, Any] = dict.fromkeys((
     "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
-)  # fmt: skip
+), True) | {"mixture": {"sources": {"__all__": {"store", "stream"}}}}  # fmt: skip

@@ -60,8 +60,8 @@ class WindowData:
     """The windows of one split of one manifest set, with the rows of the stream that it was cut for.
 
     stream: None for the set's own; any other name is refused, since windows count rows of one stream.
-    All batches have the same T (the longest window, at most `max_rows`) and L, so that a result never depends on which
-    windows share a batch.
+    All batches have the same T (`max_rows`: the longest window, at most what the config says) and L, unless a selection
+    names others: so a result never depends on which windows share a batch.
     Raises StoreError, RequestError where the store does not hold what is asked for, DamageFound where it contradicts
     itself.
     """
@@ -89,7 +89,7 @@ class WindowData:
         self._number_V = self.stream.index_of(self.manifest.video_ids)
         self._check_rows(store.path)
         self.bag_W = self.windows.bag_W
-        self._steps = min(config.max_rows, int(self.windows.rows_W.max()))
+        self.max_rows = min(config.max_rows, int(self.windows.rows_W.max()))
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -110,14 +110,18 @@ class WindowData:
         return _open_same, (*self._opened, self.identity)
 
     def batch(self, selection: Selection) -> Batch:
-        """The chosen windows and captions, in CPU memory: (B, T, D) of the stored dtype, (B, K, L)."""
+        """The chosen windows and captions, in CPU memory: (B, T, D) of the stored dtype, (B, K, L).
+
+        A selection's own T must hold every row of its windows.
+        """
         window_B = selection.window_B
-        video_BTD, mask_BT = self._rows(window_B)
+        video_BTD, mask_BT = self._rows(window_B, selection.rows or self.max_rows)
         caption_BK = self._captions(selection)
+        tokens_BKL = self.manifest.tokens(caption_BK, selection.tokens or self.tokens.max_tokens)
         return Batch(
             video_BTD=torch.from_numpy(video_BTD),
             video_mask_BT=torch.from_numpy(mask_BT),
-            tokens_BKL=torch.from_numpy(self.manifest.tokens(caption_BK, self.tokens.max_tokens).astype(np.int64)),
+            tokens_BKL=torch.from_numpy(tokens_BKL.astype(np.int64)),
             caption_mask_BK=torch.from_numpy(caption_BK >= 0),
             video_ids_B=torch.from_numpy(self.windows.video_W[window_B].astype(np.int64)),
         )
@@ -131,16 +135,16 @@ class WindowData:
         bag = self.windows.candidates_of(window)
         return self.manifest.caption_texts[int(bag[0])] if len(bag) else None
 
-    def _rows(self, window_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, window_B: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """(B, T, D) of the stored dtype, zeros behind a window's rows, and a bool mask (B, T)."""
         video_B, rows_B = self._number_V[self.windows.video_W[window_B]], self.windows.rows_W[window_B]
-        if not (rows_B > self._steps).any():
-            return self.stream.gather(video_B, self.windows.first_row_W[window_B], rows_B, self._steps)
-        place_T = np.arange(self._steps)
+        if not (rows_B > steps).any():
+            return self.stream.gather(video_B, self.windows.first_row_W[window_B], rows_B, steps)
+        place_T = np.arange(steps)
         mask_BT = place_T < rows_B[:, None]
         # Middles of T equal parts where the window has more rows than T, all rows one by one where it has not.
-        spread_BT = ((2 * place_T + 1) * rows_B[:, None]) // (2 * self._steps)
-        row_BT = np.where(rows_B[:, None] > self._steps, spread_BT, place_T)
+        spread_BT = ((2 * place_T + 1) * rows_B[:, None]) // (2 * steps)
+        row_BT = np.where(rows_B[:, None] > steps, spread_BT, place_T)
         first_BT = np.where(mask_BT, self.windows.first_row_W[window_B][:, None] + row_BT, 0)
         video_BT = np.broadcast_to(video_B[:, None], mask_BT.shape)
         rows_ND, _ = self.stream.gather(video_BT.ravel(), first_BT.ravel(), mask_BT.ravel().astype(np.int64), 1)

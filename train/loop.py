@@ -34,11 +34,11 @@ from train.embedded import embed_split
 from train.losses import Loss
 from train.model import build_model
 from train.optim import build_optimizer
-from train.order import Order, check_batch_size
 from train.permutation import mix_key
 from train.retrieval import is_better, measure, metric_value
 from train.runlog import Meter, RunLog, describe
 from train.schedule import learning_rate_factor
+from train.sources import build_order, open_sources
 from train.step import NonFiniteStep, StepResult, TrainStep
 from train.stopping import StopSignals, lost_rank_fails, recorded_exit
 
@@ -67,21 +67,16 @@ class Trainer:
 
     def __init__(self, config: FitConfig, world: World, signals: StopSignals) -> None:
         self.config, self.world, self._signals = config, world, signals
-        check_batch_size(config.batch_size, world.size)
         store = open_store(config.store)
         self.data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
         self.validation = self._validation_data(store)
-        self.order = Order(
-            self.data.windows.video_W,
-            self.data.bag_W,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            config=config.order,
-            identity=self.data.identity,
-        )
-        self.total = config.total_steps(self.order.steps_per_epoch)
+        self.sources = open_sources(config, self.data)
+        self.order = build_order(self.sources, config, world.size)
+        self.total = config.total_steps(self.order)
         torch.manual_seed(config.seed)
-        self.model = build_model(config.model, input_dim=self.data.input_dim, tokens=self.data.tokens).to(world.device)
+        self.model = build_model(config.model, input_dim=self.data.input_dim, tokens=self.sources.tokens).to(
+            world.device
+        )
         self.optimizer = build_optimizer(self.model, config.optim)
         self.log = RunLog(config.run, world.is_main)
         self.meter = Meter()
@@ -100,7 +95,7 @@ class Trainer:
             clip=self.config.optim.clip,
             total_steps=self.total,
         )
-        self.log.say(describe(self.config, self.world, self.data, self.order, self.total, self.model))
+        self.log.say(describe(self.config, self.world, self.sources, self.order, self.total, self.model))
         if start >= self.total:
             self.log.say(f"complete: all {self.total} steps are done; nothing to do")
             return
@@ -112,7 +107,7 @@ class Trainer:
         self.log.say(f"done: {self.total} steps{best}; checkpoints in {checkpoint_path(self.config.run, 0).parent}")
 
     def _host_batch(self, index: int) -> Batch:
-        batch = self.data.batch(self.order.batch(index).part(self.world.rank, self.world.size))
+        batch = self.sources.batch(self.order.batch(index).part(self.world.rank, self.world.size))
         return pinned(batch) if self.world.device.type == "cuda" else batch
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
@@ -133,7 +128,7 @@ class Trainer:
     def _after(self, done: int, result: StepResult) -> None:
         """Everything that follows a step: log, validate, save, stop if asked to."""
         at_end = done == self.total
-        epochs, within = divmod(done, self.order.steps_per_epoch)
+        epochs, within = self.order.place(done)
         if done % self.config.log_every == 0 or at_end:
             self._log_step(done, result)
         if self._validates(epochs, within, at_end):
@@ -153,7 +148,7 @@ class Trainer:
     def _log_step(self, done: int, result: StepResult) -> None:
         record = {
             "step": done,
-            "epoch": done / self.order.steps_per_epoch,
+            "epoch": self.order.epochs_at(done),
             "loss": result.loss,
             "accuracy": result.accuracy,
             "grad_norm": result.grad_norm,
@@ -189,7 +184,7 @@ class Trainer:
         except RunFailed as error:
             raise explained(error, self.model, done) from None
         value = metric_value(metrics, name)
-        self.log.write({"step": done, "epoch": done / self.order.steps_per_epoch, "validation": metrics})
+        self.log.write({"step": done, "epoch": self.order.epochs_at(done), "validation": metrics})
         self.log.say(f"step {done}/{self.total}  validation {name} {value:.4g}")
         if is_better(name, value, self.best):
             self.best = value
@@ -276,7 +271,7 @@ class Trainer:
 
     def _dump(self, error: NonFiniteStep, index: int, random_state_N: torch.Tensor) -> RunFailed:
         """Save the state before the step that failed, so that it can be looked at, and say where."""
-        names = self.data.video_names(error.video_ids)
+        names = self.sources.video_names(error.video_ids)
         path = self.config.run / f"nonfinite-{index:08d}.pt"
         failure = {"step": index, "what": error.what, "value": str(error.value), "videos": names}
         self._write(path, self._content(index, random_state_N) | {"failure": failure})

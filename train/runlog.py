@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from shared.atomic import replace_file
 from shared.errors import DamageFound
 from train.config import FitConfig
-from train.data import WindowData
 from train.distributed import World
-from train.order import Order
+from train.order import BatchOrder
+from train.sources import Sources
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -93,27 +95,51 @@ class Meter:
         self._begin, self._waited, self._clips = time.perf_counter(), 0.0, 0
 
 
-def describe(config: FitConfig, world: World, data: WindowData, order: Order, total: int, model: nn.Module) -> str:
+def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrder, total: int, model: nn.Module) -> str:
     """What the run will do, for people to read before it does it."""
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
-    others, candidates = config.batch_size - 1, config.order.candidates
-    warmup = round(config.schedule.warmup * total)
-    videos = len(set(data.windows.video_W.tolist()))
-    unit = "videos, one window each" if config.order.unit == "video" else "windows"
+    warmup, first = round(config.schedule.warmup * total), order.steps_before(1)
     return "\n".join(
         [
-            f"store      {config.store}, set {config.set}, split {data.split}: {len(data)} windows of {videos} videos, "
-            f"rows of {data.input_dim} from stream {data.stream.name}",
-            f"batch      {config.batch_size} {unit} = {world.size} rank(s) x {config.batch_size // world.size} "
-            f"on {world.device.type}, {config.precision}",
-            f"negatives  up to {2 * others * candidates} pairs a sample: {others} other clips x {candidates} captions, "
-            "both ways",
-            f"steps      {total} = {total / order.steps_per_epoch:g} epochs of {order.steps_per_epoch} "
-            f"({order.left_out} of each left out)",
+            *_source_lines(config, world, sources, order),
+            f"steps      {total} = {total / first:g} times the {first} of the first epoch ({order.left_out} samples of "
+            "it left out)",
             f"rate       {config.optim.name}, peak {config.optim.lr:g} after {warmup} warm-up steps, then "
             f"{config.schedule.name}",
             f"parameters {trained:,} trained, {frozen:,} frozen",
             f"run        {config.run}",
         ]
     )
+
+
+def _source_lines(config: FitConfig, world: World, sources: Sources, order: BatchOrder) -> Iterator[str]:
+    """What is trained on, of each store, and in which batches."""
+    several = len(sources.datas) > 1
+    for number, (source, data) in enumerate(zip(sources.settings, sources.datas, strict=True)):
+        shapes = [shape for shape in order.shapes() if shape.source == number]
+        sizes, how = [shape.samples for shape in shapes], source.order
+        unit = "videos, one window each" if how.unit == "video" else "windows"
+        others, ranks = max(sizes) - 1, world.size
+        yield (
+            f"store      {source.store}, set {source.set}, split {data.split}: {len(data)} windows of "
+            f"{len(np.unique(data.windows.video_W))} videos, rows of {data.input_dim} from stream {data.stream.name}"
+        )
+        if several:
+            yield f"turns      {sources.shares[number]:.1%} of the steps, as source {source.name}"
+        yield (
+            f"batch      {_span(sizes)} {unit} = {ranks} rank(s) x {_span([size // ranks for size in sizes])} "
+            f"on {world.device.type}, {config.precision}"
+        )
+        if how.buckets:
+            by_length = ", ".join(f"{shape.samples} of up to {shape.rows or shape.tokens}" for shape in shapes)
+            yield f"buckets    by {how.buckets.by}: {by_length}"
+        yield (
+            f"negatives  up to {2 * others * how.candidates} pairs a sample: {others} other clips x {how.candidates} "
+            "captions, both ways"
+        )
+
+
+def _span(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"

@@ -5,6 +5,7 @@ import pytest
 from shared.config import load_config
 from shared.errors import RequestError
 from train.config import FitConfig
+from train.order.epochs import EqualEpochs
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def test_minimal_config_and_overrides(minimal):
     config = load_config(minimal, FitConfig, ["optim.lr=0.5", "model.text.name=words", "loss.name=info_nce"])
     assert config.optim.lr == 0.5
     assert config.loss.name == "info_nce"
-    assert config.total_steps(7) == 14
+    order = EqualEpochs(7)
+    assert config.total_steps(order) == 14
 
 
 def test_the_sigmoid_loss_with_its_bias(minimal):
@@ -59,6 +61,15 @@ def test_dumped_config_is_the_config(minimal):
         (["checkpoint.metric=text_to_video.R@7"], "expected .*R@1, R@5, R@10, R@50, MedR or MeanR"),
         (["checkpoint.metric=dual_softmax.text_to_video.R@1"], "is not measured"),
         (["evaluate.dual_softmax=0"], "evaluate.dual_softmax: "),
+        (["order.buckets.by=rows"], "order.buckets.budget: missing"),
+        (["order.buckets={budget: 9, bounds: [3, 3]}"], "order.buckets.bounds: bounds must rise from one to the next"),
+        (["order.buckets={budget: 9, bounds: []}"], "order.buckets.bounds: "),
+        (["order.buckets={budget: 0}"], "order.buckets.budget: expected integer from 1"),
+        (["mixture.choice=sampled"], "mixture.sources: missing"),
+        (["mixture.sources={}"], "mixture.sources: "),
+        (["mixture.sources.b.weight=1"], "mixture.sources.b.store: missing"),
+        (["mixture.sources.b={store: x, weight: 0}"], "mixture.sources.b.weight: expected number from "),
+        (["mixture.sources={../b: {store: x}}"], "mixture.sources: '../b' is no name here"),
     ],
 )
 def test_wrong_requests_name_the_key(minimal, overrides, message):
