@@ -112,8 +112,8 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
         assert first == second, where
 
 
-def assert_same_end(first: Path, second: Path) -> None:
-    contents = [load_checkpoint(checkpoint_path(folder, STEPS)) for folder in (first, second)]
+def assert_same_end(first: Path, second: Path, steps: int = STEPS) -> None:
+    contents = [load_checkpoint(checkpoint_path(folder, steps)) for folder in (first, second)]
     for content in contents:
         del content["config"]["run"]
     assert_same(*contents)
@@ -184,6 +184,34 @@ def test_a_signal_saves_at_the_next_step_and_goes_on(config, whole, tmp_path, ra
     assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 7)
     fit(config, tmp_path, ranks)
     assert_same_end(whole(ranks), tmp_path)
+
+
+def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_store, tmp_path, monkeypatch, capsys):
+    """Epochs of different lengths, batches of different shapes and sources; stopped within an epoch."""
+    other = small_store(tmp_path / "other", splits={"train": 30, "val": 4}, seed=5, set_fingerprint="other")
+    together = [
+        "order={unit: video, captions: random, buckets: {budget: 24, multiple: 2}}", "batch_size=8", "epochs=2",
+        f"mixture={{sources: {{other: {{store: {other}, batch_size: 6, order: {{remainder: fill}}}}}}}}",
+    ]  # fmt: skip
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert command("fit", str(config), f"run={whole}", *together) == 0
+    printed = capsys.readouterr().out
+    assert "turns      50.0% of the steps, as source other" in printed
+    assert "buckets    by rows: 8 of up to 1, 8 of up to 2, 6 of up to 4, 4 of up to 5" in printed
+    monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, "SIGTERM"))
+    assert command("fit", str(config), f"run={stopped}", *together) == 4
+    monkeypatch.undo()
+    assert command("fit", str(config), f"run={stopped}", *together) == 0
+    end = last_checkpoint(whole)
+    assert end is not None
+    assert_same_end(whole, stopped, int(end.stem.removeprefix("step-")))
+    records = logged(whole)
+    validated = [record["epoch"] for record in records if "validation" in record]
+    assert validated == [1.0, 2.0]
+    changed = small_store(tmp_path / "changed", splits={"train": 31, "val": 4}, seed=5, set_fingerprint="other")
+    moved = [part.replace(str(other), str(changed)) for part in together]
+    assert command("fit", str(config), f"run={stopped}", *moved) == 2
+    assert "data_seen.sources.other.windows: 90 -> 93" in capsys.readouterr().err
 
 
 def after_signal(after: Any, name: str) -> Any:

@@ -15,8 +15,9 @@ def balanced(length_B: np.ndarray) -> np.ndarray:
     on: that cancels not only the mean difference between neighbours, as turns would, but the higher ones too. The place
     of sample j is then the reversed bits of the inverse Gray code of j, in the manner of van der Corput's sequence.
     """
-    longest_first_B: np.ndarray = np.argsort(-length_B.astype(np.int64), kind="stable")
-    return longest_first_B[_places(len(length_B))]
+    longest_first_B = np.argsort(-length_B.astype(np.int64), kind="stable")
+    standing_B: np.ndarray = longest_first_B[_places(len(length_B))]
+    return standing_B
 
 
 @lru_cache(maxsize=1024)

@@ -50,26 +50,31 @@ class OneOfEachVideoByLength:
 
     def __init__(self, layout: VideoLayout, seed: int, classes: LengthClasses, lengths: Lengths) -> None:
         self._layout, self._seed, self._classes, self._lengths = layout, seed, classes, lengths
+        # Two epochs, because batches are made ahead across an epoch's end.
+        self._drawn = lru_cache(maxsize=2)(self._windows_and_classes)
         self._members = lru_cache(maxsize=2)(self._windows_by_class)
 
     def counts(self, epoch: int, /) -> tuple[int, ...]:
         """Samples of each class."""
-        drawn_V = drawn_windows(self._layout, np.arange(len(self._layout.count_V)), self._seed, epoch)
-        count_C = np.bincount(self._classes.of(self._lengths.of(drawn_V)), minlength=len(self._classes.sizes_C))
-        return tuple(count_C.tolist())
+        _, class_V = self._drawn(epoch)
+        return tuple(np.bincount(class_V, minlength=len(self._classes.sizes_C)).tolist())
 
     def batch(self, wanted: Wanted) -> np.ndarray:
         """int64 (size,): windows; behind the last one of a class comes its first one again."""
         window_N = self._members(wanted.epoch)[wanted.group]
         return window_N[(wanted.number * wanted.size + np.arange(wanted.size)) % len(window_N)]
 
+    def _windows_and_classes(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The epoch's window of each video, and its class."""
+        drawn_V = drawn_windows(self._layout, np.arange(len(self._layout.count_V)), self._seed, epoch)
+        return drawn_V, self._classes.of(self._lengths.of(drawn_V))
+
     def _windows_by_class(self, epoch: int) -> list[np.ndarray]:
         """Of each class, the windows of the epoch in the order of its permutation of videos."""
-        videos = Permutation(len(self._layout.count_V), mix_key(self._seed, epoch, VIDEOS))
-        drawn_V = drawn_windows(self._layout, videos.take(0, videos.size), self._seed, epoch)
-        class_V = self._classes.of(self._lengths.of(drawn_V))
-        ends_C = np.cumsum(np.bincount(class_V, minlength=len(self._classes.sizes_C)))
-        return np.split(drawn_V[np.argsort(class_V, kind="stable")], ends_C[:-1])
+        drawn_V, class_V = self._drawn(epoch)
+        video_V = Permutation(len(drawn_V), mix_key(self._seed, epoch, VIDEOS)).take(0, len(drawn_V))
+        video_V = video_V[np.argsort(class_V[video_V], kind="stable")]
+        return np.split(drawn_V[video_V], np.cumsum(self.counts(epoch))[:-1])
 
 
 def drawn_windows(layout: VideoLayout, video_N: np.ndarray, seed: int, epoch: int) -> np.ndarray:
