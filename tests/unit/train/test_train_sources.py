@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -169,3 +171,10 @@ def test_a_source_that_the_ranks_cannot_share_is_named(configured, stores):
     config = configured(f"mixture.sources.b.store={stores / 'b'}", "mixture.sources.b.batch_size=12")
     with pytest.raises(RequestError, match=r"use at most mixture\.sources\.b\.batch_size=9"):
         build_order(opened(config), config, 1)
+
+
+def test_the_text_tower_takes_the_longest_captions_of_all(configured, stores):
+    sources = opened(configured(f"mixture.sources.b.store={stores / 'b'}"))
+    assert sources.tokens == sources.datas[0].tokens
+    sources.datas[1].tokens = replace(sources.datas[1].tokens, max_tokens=9)
+    assert sources.tokens == replace(sources.datas[0].tokens, max_tokens=9)

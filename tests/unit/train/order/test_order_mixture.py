@@ -54,3 +54,13 @@ def test_more_weight_is_more_steps(mixture):
         order = mixture(choice)
         sources = np.bincount([order.batch(step).source for step in range(550)], minlength=3)
         assert np.abs(sources - [300, 200, 50]).max() < (2 if choice == "alternate" else 60)
+
+
+@pytest.mark.parametrize("weights", [(1, 0.7, 0.1), (1, 0.8, 0.3), (0.3, 1, 1), (7, 1, 1e-6)])
+def test_epochs_end_where_the_next_ones_begin_at_any_share(mixture, weights):
+    """Shares that do not divide an epoch are rounded; the last step of one and the first of the next are told apart."""
+    order = mixture(weights=weights)
+    for epoch in range(1, 40):
+        border = order.steps_before(epoch)
+        assert order.place(border) == (epoch, 0)
+        assert order.place(border - 1) == (epoch - 1, border - 1 - order.steps_before(epoch - 1))
