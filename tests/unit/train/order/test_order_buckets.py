@@ -25,7 +25,7 @@ def suppress_too_few():
         reject()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     windows=st.lists(st.tuples(st.integers(0, 25), st.integers(1, 40)), min_size=1, max_size=200),
     unit=st.sampled_from(["video", "window"]),

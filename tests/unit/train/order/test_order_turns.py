@@ -22,7 +22,7 @@ def by_quotients(weights, steps):
     return chosen
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(weights=WEIGHTS)
 def test_alternating_is_sainte_lagues_division_at_every_step(weights):
     turns = [Alternate(weights).block(number) for number in (0, 1)]
