@@ -197,7 +197,7 @@ def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_sto
     assert command("fit", str(config), f"run={whole}", *together) == 0
     printed = capsys.readouterr().out
     assert "turns      50.0% of the steps, as source other" in printed
-    assert "buckets    by rows: 8 of up to 1, 8 of up to 2, 6 of up to 4, 4 of up to 5" in printed
+    assert "buckets    by rows: 6 of up to 4, 4 of up to 5" in printed
     monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, "SIGTERM"))
     assert command("fit", str(config), f"run={stopped}", *together) == 4
     monkeypatch.undo()

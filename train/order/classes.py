@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,24 @@ class LengthClasses:
     def arrays(self, number: int) -> dict[str, int]:
         """The length of a class's arrays, as the keyword of a Selection."""
         return {self.by: int(self.bounds_C[number])}
+
+    def worth_a_batch(self, samples_C: np.ndarray) -> LengthClasses:
+        """The same without bounds that would never be trained on: classes with fewer samples an epoch than a batch.
+
+        samples_C: how many an epoch has of each class. Such a class joins the next one, whose arrays hold its windows
+        too; the last one, which has no next, takes in those before it until it has enough or is the only one.
+        """
+        last, waiting = len(self.sizes_C) - 1, 0.0
+        kept: list[tuple[int, float]] = []
+        for number, samples in enumerate(samples_C.tolist()):
+            waiting += samples
+            if waiting >= self.sizes_C[number] or number == last:
+                kept.append((number, waiting))
+                waiting = 0.0
+        while len(kept) > 1 and kept[-1][1] < self.sizes_C[last]:
+            kept[-2:] = [(last, kept[-2][1] + kept[-1][1])]
+        numbers = [number for number, _ in kept]
+        return replace(self, bounds_C=self.bounds_C[numbers], sizes_C=tuple(self.sizes_C[n] for n in numbers))
 
 
 def length_classes(config: BucketsConfig, *, batch_size: int, longest: int, where: str = "") -> LengthClasses:

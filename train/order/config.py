@@ -23,8 +23,9 @@ class BucketsConfig(Config):
     by: `rows` of the window, at most data.max_rows; or `tokens` of the longest caption of its bag, at most
     data.max_tokens. budget: most rows, or tokens (counted once a window, whatever order.candidates), that a batch
     holds, padding included. bounds: the greatest length of each class, in rising order, null for powers of two up to
-    the longest of the split; the last one must reach that, and is lowered to it. multiple: what the sizes of batches
-    are multiples of; the number of ranks must divide it.
+    the longest of the split; the last one must reach that, and is lowered to it. A bound that an epoch has on average
+    fewer windows of than one batch is passed over: these windows go with the next longer ones. multiple: what the sizes
+    of batches are multiples of; the number of ranks must divide it.
     """
 
     by: Literal["rows", "tokens"] = "rows"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+
+from train.order.classes import LengthClasses
+from train.order.layout import VideoLayout
 
 # Windows that are looked at together: temporary arrays stay small for a split of millions.
 _AT_ONCE = 1 << 18
@@ -21,6 +25,22 @@ class Lengths:
         """Integers (N,): the lengths of these windows."""
         length_N: np.ndarray = np.minimum(self.value_W[window_N], self.longest)
         return length_N
+
+
+def samples_by_class(
+    layout: VideoLayout, classes: LengthClasses, lengths: Lengths, *, unit: Literal["video", "window"]
+) -> np.ndarray:
+    """float64 (C,): how many windows of each class an epoch has; for unit=video on average, as each video brings one
+    of its windows."""
+    samples_C = np.zeros(len(classes.sizes_C))
+    for start in range(0, layout.size, _AT_ONCE):
+        place_N = np.arange(start, min(start + _AT_ONCE, layout.size))
+        weight_N = np.ones(len(place_N))
+        if unit == "video":
+            weight_N /= layout.count_V[np.searchsorted(layout.first_V, place_N, side="right") - 1]
+        class_N = classes.of(lengths.of(layout.windows(place_N)))
+        samples_C += np.bincount(class_N, weights=weight_N, minlength=len(samples_C))
+    return samples_C
 
 
 def token_lengths(bag_W: np.ndarray, candidates: np.ndarray, token_offsets: np.ndarray, most: int) -> Lengths:

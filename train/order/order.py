@@ -16,7 +16,7 @@ from train.order.config import OrderConfig
 from train.order.draws import BATCHES
 from train.order.epochs import CountedEpochs, EqualEpochs
 from train.order.layout import VideoLayout
-from train.order.lengths import Lengths
+from train.order.lengths import Lengths, samples_by_class
 from train.order.selection import Selection
 from train.order.videos import OneOfEachVideo, OneOfEachVideoByLength
 from train.order.wanted import Wanted
@@ -45,9 +45,9 @@ class Order(BatchOrder):
     noticed. where: the place of its keys, for messages. Raises RequestError where no batch can be filled.
 
     remainder=drop: what does not fill a batch is left out of the epoch; since every epoch has its own permutation, it
-    is another remainder each time. remainder=fill: that batch is completed from the beginning of the epoch's sequence
-    (of its class), and nothing is left out but classes with fewer samples than one batch; no batch holds a sample
-    twice, nor with unit=video a video. Both hold for each length class by itself.
+    is another remainder each time. remainder=fill: that batch is completed from the beginning of the epoch's sequence,
+    and nothing is left out but a class of which an epoch has less than one batch; no batch holds a sample twice, nor
+    with unit=video a video. Both hold for each length class by itself.
     """
 
     def __init__(
@@ -64,11 +64,13 @@ class Order(BatchOrder):
     ) -> None:
         self._bag_W, self._lengths, self._seed, self._config = bag_W, lengths, seed, config
         buckets = config.buckets
-        self._classes = (
-            length_classes(buckets, batch_size=batch_size, longest=lengths.longest, where=where) if buckets else None
-        )
+        layout = VideoLayout(video_W)
+        self._classes = None
+        if buckets:
+            classes = length_classes(buckets, batch_size=batch_size, longest=lengths.longest, where=where)
+            self._classes = classes.worth_a_batch(samples_by_class(layout, classes, lengths, unit=config.unit))
         self._sizes_C = self._classes.sizes_C if self._classes else (batch_size,)
-        self._supply = _supply(VideoLayout(video_W), seed, config, self._classes, lengths)
+        self._supply = _supply(layout, seed, config, self._classes, lengths)
         self._counts = lru_cache(maxsize=4)(self._supply.counts)
         self._layout = lru_cache(maxsize=4)(self._batches_of_epoch)
         first = sum(self._steps(0))
@@ -78,7 +80,12 @@ class Order(BatchOrder):
         self._epochs = CountedEpochs(lambda epoch: sum(self._steps(epoch))) if varies else EqualEpochs(first)
         seen = (steps * size for steps, size in zip(self._steps(0), self._sizes_C, strict=True))
         self.left_out = sum(max(0, count - most) for count, most in zip(self._counts(0), seen, strict=True))
-        self.identity = identity | {"batch_size": batch_size, "seed": seed, "order": config.model_dump(mode="json")}
+        self.identity = identity | {
+            "longest": lengths.longest,
+            "batch_size": batch_size,
+            "seed": seed,
+            "order": config.model_dump(mode="json"),
+        }
 
     def place(self, step: int) -> tuple[int, int]:
         """The epoch that `step` is in, and its number within it."""

@@ -93,6 +93,18 @@ def test_epochs_of_one_window_a_video_differ_in_length(make):
     assert late.steps_before(40) == order.steps_before(40)
 
 
+@pytest.mark.parametrize("unit", ["video", "window"])
+def test_no_window_is_of_a_length_that_is_never_trained_on(make, unit):
+    """Too few short ones and too few long ones for a batch of their own."""
+    rows_W = np.random.RandomState(0).permutation([1] * 3 + [7] * 90 + [20] * 90 + [60] * 2)
+    order = make(
+        video_W=np.arange(185) // 2, rows_W=rows_W, unit=unit, batch_size=16, buckets={"budget": 480, "multiple": 4}
+    )
+    assert [(shape.samples, shape.rows) for shape in order.shapes()] == [(16, 8), (8, 60)]
+    seen = {window for step in range(order.steps_before(60)) for window in order.batch(step).window_B.tolist()}
+    assert seen == set(range(185))
+
+
 def test_classes_come_mixed_and_anew_in_each_epoch(make):
     order = make(unit="window", buckets={"budget": 240, "multiple": 2, "bounds": [2, 8, 60]}, batch_size=8)
     steps = order.steps_before(1)
@@ -110,6 +122,23 @@ def test_bounds_are_powers_of_two_up_to_the_longest():
     assert exact.bounds_C.tolist() == [1, 2, 4, 8, 16]
     given_bounds = length_classes(BucketsConfig(budget=256, multiple=4, bounds=(5, 64)), batch_size=50, longest=9)
     assert given_bounds.bounds_C.tolist() == [5, 9]
+
+
+@pytest.mark.parametrize(
+    ("samples", "kept"),
+    [
+        ([9, 9, 9, 9, 9], [1, 2, 4, 8, 16]),
+        ([7, 0.5, 0.5, 9, 9], [4, 8, 16]),
+        ([9, 9, 9, 9, 3], [1, 2, 4, 16]),
+        ([9, 9, 3, 3, 1.5], [1, 16]),
+        ([0, 0, 0, 0, 3], [16]),
+    ],
+)
+def test_a_class_too_small_for_a_batch_joins_the_next(samples, kept):
+    classes = length_classes(BucketsConfig(budget=128, multiple=8), batch_size=8, longest=16)
+    found = classes.worth_a_batch(np.array(samples))
+    assert found.bounds_C.tolist() == kept
+    assert len(found.sizes_C) == len(kept)
 
 
 @pytest.mark.parametrize(

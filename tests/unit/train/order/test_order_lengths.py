@@ -3,10 +3,13 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.order.lengths import Lengths, token_lengths
+from train.order.classes import LengthClasses
+from train.order.layout import VideoLayout
+from train.order.lengths import Lengths, samples_by_class, token_lengths
 
 
 @given(
@@ -30,3 +33,11 @@ def test_a_window_is_as_long_as_the_longest_caption_of_its_bag(bags, tokens, mos
 
 def test_lengths_are_cut_at_the_longest_that_is_read():
     assert Lengths(np.array([3, 90, 8]), 16).of(np.array([1, 2, 0])).tolist() == [16, 8, 3]
+
+
+@pytest.mark.parametrize(("unit", "samples"), [("window", [2, 3]), ("video", [0.5, 1.5])])
+def test_a_video_counts_once_each_of_its_windows_as_likely(unit, samples):
+    classes = LengthClasses("rows", np.array([1, 5]), (1, 1))
+    layout, lengths = VideoLayout(np.array([4, 3, 4, 4, 4])), Lengths(np.array([1, 2, 4, 1, 3]), 5)
+    with patch("train.order.lengths._AT_ONCE", 2):
+        assert samples_by_class(layout, classes, lengths, unit=unit).tolist() == samples
