@@ -77,7 +77,8 @@ def private_mib() -> float:
 
 def work(store: Path) -> None:
     """In a process of its own: print seconds to open, MiB held then, and MiB held after a batch."""
-    from train.data import WindowData, first_captions
+    from train.data import WindowData
+    from train.delivery.windows import first_captions
 
     before, start = private_mib(), time.perf_counter()
     data = WindowData(open_store(store), "default", "train")

@@ -19,6 +19,7 @@ from shared.explain import first_fault
 from shared.index_cache import cached_arrays
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
 from shared.schema import EMBEDDINGS, ManifestInfo
+from shared.token_table import TokenTable
 from shared.window_table import WindowTable, window_arrays
 
 # The csv module refuses fields over 128 KiB unless told otherwise; the token ids of one long caption are more.
@@ -90,16 +91,19 @@ class ManifestSet:
         except (KeyError, ValueError) as error:
             raise DamageFound(f"{self.path}/windows-{split}.csv has a row that cannot be read: {error}") from None
 
-    def tokens(self, captions_BK: np.ndarray, length: int) -> np.ndarray:
-        """int32 (B, K, L): ids of the given captions, cut at L, padded with `pad_id`; -1 marks an empty slot."""
-        present_BK = captions_BK >= 0
-        caption_BK = np.where(present_BK, captions_BK, 0)
-        starts_BK = self.token_offsets[caption_BK]
-        lengths_BK = np.where(present_BK, np.minimum(self.token_offsets[caption_BK + 1] - starts_BK, length), 0)
-        taken_BKL = np.arange(length) < lengths_BK[..., None]
-        out = np.full((*captions_BK.shape, length), self.pad_id, np.int32)
-        out[taken_BKL] = self._tokens[(starts_BK[..., None] + np.arange(length))[taken_BKL]]
-        return out
+    def tokens(
+        self, captions_BK: np.ndarray, length: int, out: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """int32 (B, K, L): ids of the given captions, cut at L, padded with `pad_id`; bool (B, K, L): where a token
+        stands, which the ids alone do not tell where the pad id is a word's, too.
+
+        captions_BK: set-wide numbers of captions, -1 for an empty slot. out: where to put both; default: new arrays.
+        Raises DamageFound.
+        """
+        shape = (*captions_BK.shape, length)
+        ids_BKL, mask_BKL = out or (np.empty(shape, np.int32), np.empty(shape, bool))
+        self._token_table.fill(captions_BK, self.pad_id, ids_BKL, mask_BKL)
+        return ids_BKL, mask_BKL
 
     def caption_tokens(self, caption: int) -> np.ndarray:
         """int32: the ids of one caption, unpadded."""
@@ -122,6 +126,11 @@ class ManifestSet:
                     yield from _checked_rows(path, lines, columns)
             except (OSError, UnicodeDecodeError, csv.Error) as error:
                 raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
+
+    @cached_property
+    def _token_table(self) -> TokenTable:
+        files = self.path / "tokens.npy", self.path / "offsets.npy"
+        return TokenTable(self._tokens, self.token_offsets, files)
 
     @cached_property
     def _tokens(self) -> np.ndarray:

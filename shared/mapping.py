@@ -12,6 +12,7 @@ import functools
 import mmap
 import os
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,46 @@ def copy_mapped(source_N: np.ndarray, target_N: np.ndarray, bytes_N: np.ndarray)
                 return whole
         whole += count
     return whole
+
+
+def sentinel(array: np.ndarray) -> tuple[int, int] | None:
+    """Address and value of a byte of a mapped array that shows every cut of its file which changes what is read.
+
+    A cut leaves whole pages away, which copying notices, and zeros in the page where it ends. So it is noticed by the
+    last byte of the last page, unless that page is itself the one with the zeros: then by the last byte that is not
+    zero, behind which there are only zeros anyway. array: contiguous, at least one byte. None where it is cut already.
+    """
+    begin, end = array.ctypes.data, array.ctypes.data + array.nbytes
+    first = max(begin, (end - 1) // mmap.PAGESIZE * mmap.PAGESIZE)
+    tail = np.empty(end - first, np.uint8)
+    if not copy_mapped(*np.array([[first], [tail.ctypes.data], [len(tail)]])):
+        return None
+    filled = np.flatnonzero(tail)
+    place = int(filled[-1]) if len(filled) else len(tail) - 1
+    return first + place, int(tail[place])
+
+
+class CutCheck:
+    """Whether the files of some mapped arrays were cut since this was made; says nothing where memory cannot be copied.
+
+    It cannot help whoever touches the arrays in the very moment of a cut.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self._arrays = [n for n, array in enumerate(arrays) if array.nbytes] if can_copy_mapped() else []
+        self._whole = [sentinel(arrays[n]) for n in self._arrays]
+        self._source_N = np.array([known[0] if known else 0 for known in self._whole], np.int64)
+        self._value_N = np.array([known[1] if known else 0 for known in self._whole], np.uint8)
+
+    def first(self) -> int | None:
+        """The number of the first array whose file was cut, or None."""
+        count = len(self._arrays)
+        now_N = np.empty(count, np.uint8)
+        done = copy_mapped(self._source_N, np.arange(count) + now_N.ctypes.data, np.ones(count, np.int64))
+        changed = np.flatnonzero(now_N[:done] != self._value_N[:done])
+        if done == count and len(changed) == 0:
+            return None
+        return self._arrays[int(changed[0]) if len(changed) else done]
 
 
 @functools.cache

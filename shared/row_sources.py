@@ -9,7 +9,6 @@ is cut in between, within a fraction of a millisecond, kills the process.
 from __future__ import annotations
 
 import math
-import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import numpy as np
 
 from shared.containers import row_offset
 from shared.errors import DamageFound, EnvironmentLacking
-from shared.mapping import MEMORY_START, all_memory, can_copy_mapped, copy_mapped, map_file
+from shared.mapping import MEMORY_START, all_memory, can_copy_mapped, copy_mapped, map_file, sentinel
 from shared.schema import Container, DType
 
 Mapping = Literal["auto", "mmap", "pread"]
@@ -175,25 +174,11 @@ class MappedRows:
             return
         # The first mapping stays when two threads map a shard at once: the other one's address may be in use by then.
         rows = self._maps.setdefault(shard, rows)
-        self._sentinel_S[shard], self._value_S[shard] = _sentinel(rows, offset, file)
+        known = sentinel(rows)
+        if known is None:
+            raise file.shortened()
+        self._sentinel_S[shard], self._value_S[shard] = known
         self._address_S[shard] = rows.ctypes.data
-
-
-def _sentinel(rows: np.ndarray, offset: int, file: ShardRows) -> tuple[int, int]:
-    """Address and value of a byte that shows every cut which changes what is read.
-
-    A cut leaves whole pages away, which copying notices, and zeros in the page where it ends. So it is noticed by the
-    last byte of the last page, unless that page is itself the one with the zeros: then by the last byte that is not
-    zero, behind which there are only zeros anyway.
-    """
-    page = mmap.PAGESIZE
-    first = max(0, (offset + len(rows) - 1) // page * page - offset)
-    tail = np.empty(len(rows) - first, np.uint8)
-    if not copy_mapped(*np.array([[rows.ctypes.data + first], [tail.ctypes.data], [len(tail)]])):
-        raise file.shortened()
-    filled = np.flatnonzero(tail)
-    place = int(filled[-1]) if len(filled) else len(tail) - 1
-    return rows.ctypes.data + first + place, int(tail[place])
 
 
 class FileRows:

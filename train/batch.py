@@ -13,7 +13,8 @@ class Batch:
 
     video_BTD: rows of each clip, floating, padded with anything where video_mask_BT is False.
     video_mask_BT: bool, True where a row exists; at least one a clip.
-    tokens_BKL: int64 token ids of the candidate captions, pad id of the manifest set behind the last token.
+    tokens_BKL: int32 token ids of the candidate captions, any valid id where token_mask_BKL is False.
+    token_mask_BKL: bool, True where a token stands. The id that fills the rest may be a word's id, too.
     caption_mask_BK: bool, True where a candidate exists. Bags are ragged: a clip may have fewer than K, or none.
     video_ids_B: int64, equal exactly for clips of one video, over all ranks.
     """
@@ -21,6 +22,7 @@ class Batch:
     video_BTD: torch.Tensor
     video_mask_BT: torch.Tensor
     tokens_BKL: torch.Tensor
+    token_mask_BKL: torch.Tensor
     caption_mask_BK: torch.Tensor
     video_ids_B: torch.Tensor
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from shared.config import Config
 from train.checkpoint import CheckpointConfig
-from train.data import DataConfig
+from train.delivery.config import MAKING, DataConfig
 from train.distributed import DeviceName
 from train.losses import LossConfig, MilNceConfig
 from train.model import ModelConfig
@@ -87,4 +87,4 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What the store holds is compared by fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
     "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
-), True) | {"mixture": {"sources": {"__all__": {"store", "stream"}}}}  # fmt: skip
+), True) | {"data": set(MAKING), "mixture": {"sources": {"__all__": {"store", "stream"}}}}  # fmt: skip

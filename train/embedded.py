@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from train.data import WindowData, first_captions
+from train.data import WindowData
+from train.delivery.windows import first_captions
 from train.distributed import World, gather_plain
 from train.metrics import Pairs
 from train.model import TwoTower
@@ -100,8 +101,8 @@ def _videos(model: TwoTower, data: WindowData, window_B: np.ndarray, device: tor
 
 
 def _texts(model: TwoTower, data: WindowData, caption_B: np.ndarray, device: torch.device) -> torch.Tensor:
-    tokens_BL = data.manifest.tokens(caption_B[:, None], data.tokens.max_tokens)[:, 0]
-    return model.embed_text(torch.from_numpy(tokens_BL.astype(np.int64)).to(device))
+    ids_B1L, mask_B1L = map(torch.from_numpy, data.manifest.tokens(caption_B[:, None], data.tokens.max_tokens))
+    return model.embed_text(ids_B1L[:, 0].to(device), mask_B1L[:, 0].to(device))
 
 
 def _in_blocks(

@@ -27,13 +27,15 @@ from train.checkpoint import (
     save_checkpoint,
 )
 from train.config import FitConfig
-from train.data import WindowData, pinned, prefetched
+from train.data import WindowData
+from train.delivery.loader import Loader
 from train.distributed import World, broadcast_seed, distributed_world
 from train.divergence import explained, refuse_bad_weights
 from train.embedded import embed_split
 from train.losses import Loss
 from train.model import build_model
 from train.optim import build_optimizer
+from train.order import Selection
 from train.permutation import mix_key
 from train.retrieval import is_better, measure, metric_value
 from train.runlog import Meter, RunLog, describe
@@ -99,22 +101,32 @@ class Trainer:
         if start >= self.total:
             self.log.say(f"complete: all {self.total} steps are done; nothing to do")
             return
-        with prefetched(self._host_batch, start, self.total, self.config.data.prefetch) as batches:
+        with self._loader() as loader:
+            batches = loader.batches(self._selection, start, self.total)
             for index in range(start, self.total):
                 result = self._train(step, self._next(batches), index)
                 self._after(index + 1, result)
         best = "" if self.best is None else f"; best {self.config.checkpoint.metric} {self.best:.4g}"
         self.log.say(f"done: {self.total} steps{best}; checkpoints in {checkpoint_path(self.config.run, 0).parent}")
 
-    def _host_batch(self, index: int) -> Batch:
-        batch = self.sources.batch(self.order.batch(index).part(self.world.rank, self.world.size))
-        return pinned(batch) if self.world.device.type == "cuda" else batch
+    def _loader(self) -> Loader:
+        return Loader(
+            self.sources.datas,
+            self.sources.shapes(self.order, self.world.size),
+            config=self.config.data,
+            first_ids=self.sources.offsets,
+            device=self.world.device,
+        )
+
+    def _selection(self, index: int) -> Selection:
+        """This rank's part of global batch number `index`."""
+        return self.order.batch(index).part(self.world.rank, self.world.size)
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
         begin = time.perf_counter()
         batch = next(batches)
         self.meter.count(len(batch) * self.world.size, time.perf_counter() - begin)
-        return batch.to(self.world.device)
+        return batch
 
     def _train(self, step: TrainStep, batch: Batch, index: int) -> StepResult:
         before = random_state(self.world.device)

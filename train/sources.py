@@ -11,12 +11,12 @@ import numpy as np
 
 from shared.errors import RequestError
 from shared.store import open_store
-from train.batch import Batch
 from train.checkpoint import differences
 from train.config import FitConfig
 from train.data import WindowData
+from train.delivery.arrays import BatchShape
 from train.model import TokenSpec
-from train.order import BatchOrder, Mixture, Order, OrderConfig, Selection, SourceConfig, check_ranks
+from train.order import BatchOrder, Mixture, Order, OrderConfig, SourceConfig, check_ranks
 from train.order.draws import SOURCE
 from train.order.lengths import Lengths, token_lengths
 from train.permutation import mix_key
@@ -71,10 +71,14 @@ class Sources:
         total = sum(source.weight for source in self.settings)
         return [source.weight / total for source in self.settings]
 
-    def batch(self, selection: Selection) -> Batch:
-        """The chosen windows and captions of the selection's source, as `WindowData.batch` gives them."""
-        batch = self.datas[selection.source].batch(selection)
-        return replace(batch, video_ids_B=batch.video_ids_B + self.offsets[selection.source])
+    def shapes(self, order: BatchOrder, ranks: int) -> list[BatchShape]:
+        """Every shape that one rank's part of a global batch may have."""
+        return [
+            self.datas[shape.source].shape(
+                shape.samples // ranks, self.settings[shape.source].order.candidates, shape.rows, shape.tokens
+            )
+            for shape in order.shapes()
+        ]
 
     def video_names(self, video_ids: list[int]) -> list[str]:
         """The ids that people gave, for the numbers in `Batch.video_ids_B`."""

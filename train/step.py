@@ -107,9 +107,9 @@ class TrainStep:
         """Own videos, everybody's texts and masks, everybody's video ids."""
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
         # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
-        tokens_BKL = pad_bags(batch.tokens_BKL, candidates, self.model.pad_id)
+        tokens_BKL, token_mask_BKL = (pad_bags(x, candidates) for x in (batch.tokens_BKL, batch.token_mask_BKL))
         caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
-        own = self._forward(batch.video_BTD, batch.video_mask_BT, tokens_BKL, caption_mask_BK)
+        own = self._forward(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK)
         gathered = own._replace(
             text_BKD=gather_rows(own.text_BKD, self._world), text_mask_BK=gather_plain(own.text_mask_BK, self._world)
         )

@@ -90,12 +90,14 @@ def global_batch(index: int) -> Batch:
     rows = torch.randint(1, ROWS + 1, (CLIPS,), generator=draw)
     words = torch.randint(1, TOKENS + 1, (CLIPS, CANDIDATES), generator=draw)
     tokens = torch.randint(1, VOCABULARY, (CLIPS, CANDIDATES, TOKENS), generator=draw)
+    mask = torch.arange(TOKENS) < words[..., None]
     ids = torch.arange(CLIPS) + 50
     ids[CLIPS - 2] = ids[0]
     return Batch(
         video_BTD=torch.randn(CLIPS, ROWS, CHANNELS, generator=draw, dtype=torch.float64),
         video_mask_BT=torch.arange(ROWS) < rows[:, None],
-        tokens_BKL=torch.where(torch.arange(TOKENS) < words[..., None], tokens, 0),
+        tokens_BKL=torch.where(mask, tokens, 0),
+        token_mask_BKL=mask,
         caption_mask_BK=torch.arange(CANDIDATES) < bags[:, None],
         video_ids_B=ids,
     )
@@ -110,6 +112,7 @@ def local_part(whole: Batch, world: World) -> Batch:
         whole.video_BTD[own],
         whole.video_mask_BT[own],
         whole.tokens_BKL[own, :widest],
+        whole.token_mask_BKL[own, :widest],
         whole.caption_mask_BK[own, :widest],
         whole.video_ids_B[own],
     )

@@ -1,8 +1,9 @@
 """Two towers and a temperature. Start at two_tower.py."""
 
-from train.model.text_tower import TEXT_TOWERS, BertConfig, TokenSpec, WordsConfig
+from train.model.text_tower import TEXT_TOWERS, BertConfig, WordsConfig
 from train.model.two_tower import Embeddings, ModelConfig, TwoTower, build_model
 from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
+from train.tokens import TokenSpec
 
 __all__ = [
     "TEXT_TOWERS",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Annotated, Any, Literal
@@ -19,15 +18,7 @@ from shared.resources import resolve_resource
 from train.model.encoder import check_fit, load_encoder
 from train.model.pooling import masked_max, masked_mean
 from train.model.sizes import Width
-
-
-@dataclass(frozen=True)
-class TokenSpec:
-    """What the manifest set says of its tokens: ids are in [0, vocab_size), pad_id fills, a row has max_tokens ids."""
-
-    vocab_size: int
-    pad_id: int
-    max_tokens: int
+from train.tokens import TokenSpec
 
 
 class WordsConfig(Config):
@@ -62,12 +53,12 @@ TextTowerConfig = Annotated[WordsConfig | BertConfig, Field(discriminator="name"
 class WordsTower(nn.Module):
     """Embedding, linear, ReLU, max over the words, linear (Miech et al. 2020, section 3.2).
 
-    forward(tokens_NL): int64 (N, L) -> (N, dim). Padding takes no part in the maximum, unlike in the authors' release.
+    forward(tokens_NL, mask_NL): int32 or int64 ids and bool, True where a token stands, (N, L) -> (N, dim). Padding
+    takes no part in the maximum, unlike in the authors' release.
     """
 
     def __init__(self, tokens: TokenSpec, dim: int, config: WordsConfig) -> None:
         super().__init__()
-        self.pad_id = tokens.pad_id
         self.words = nn.Embedding(tokens.vocab_size, config.word_dim)
         if config.table is not None:
             self.words.weight.data.copy_(_read_table(config.table, tokens.vocab_size, config.word_dim))
@@ -75,21 +66,20 @@ class WordsTower(nn.Module):
         self.hidden = nn.Linear(config.word_dim, config.hidden)
         self.projection = nn.Linear(config.hidden, dim)
 
-    def forward(self, tokens_NL: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens_NL: torch.Tensor, mask_NL: torch.Tensor) -> torch.Tensor:
         words_NLD = torch.relu(self.hidden(self.words(tokens_NL)))
-        projected: torch.Tensor = self.projection(masked_max(words_NLD, tokens_NL != self.pad_id))
+        projected: torch.Tensor = self.projection(masked_max(words_NLD, mask_NL))
         return projected
 
 
 class BertTower(nn.Module):
     """Any transformers encoder, mean over its valid tokens, linear projection.
 
-    forward(tokens_NL): int64 (N, L) -> (N, dim).
+    forward(tokens_NL, mask_NL): int32 or int64 ids and bool, True where a token stands, (N, L) -> (N, dim).
     """
 
     def __init__(self, tokens: TokenSpec, dim: int, config: BertConfig) -> None:
         super().__init__()
-        self.pad_id = tokens.pad_id
         self.frozen = config.frozen
         self.encoder = load_encoder(config.weights)
         check_fit(self.encoder, config.weights, tokens.vocab_size, tokens.pad_id, tokens.max_tokens)
@@ -103,13 +93,13 @@ class BertTower(nn.Module):
             self.encoder.eval()
         return self
 
-    def forward(self, tokens_NL: torch.Tensor) -> torch.Tensor:
-        mask_NL = tokens_NL != self.pad_id
+    def forward(self, tokens_NL: torch.Tensor, mask_NL: torch.Tensor) -> torch.Tensor:
         # A row of nothing but padding would give attention an empty softmax; its output is dropped by the caller.
         attended_NL = mask_NL.clone()
         attended_NL[:, 0] = True
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            states_NLD = self.encoder(input_ids=tokens_NL, attention_mask=attended_NL.long()).last_hidden_state
+            # Some encoders count positions from the ids, in their own type.
+            states_NLD = self.encoder(input_ids=tokens_NL.long(), attention_mask=attended_NL.long()).last_hidden_state
         projected: torch.Tensor = self.projection(masked_mean(states_NLD, mask_NL))
         return projected
 

@@ -15,8 +15,9 @@ from shared.errors import RequestError
 from train.model.pooling import zero_padding
 from train.model.sizes import Width
 from train.model.temperature import Temperature, TemperatureConfig
-from train.model.text_tower import TEXT_TOWERS, TextTowerConfig, TokenSpec, WordsConfig
+from train.model.text_tower import TEXT_TOWERS, TextTowerConfig, WordsConfig
 from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
+from train.tokens import TokenSpec
 
 _NO_MEMORY = re.compile(r"tried to allocate (\d+) bytes")
 
@@ -56,7 +57,6 @@ class TwoTower(nn.Module):
         super().__init__()
         self.dim = config.dim
         self.normalise = config.normalise
-        self.pad_id = tokens.pad_id
         self.video = VIDEO_HEADS[config.video.name](input_dim, config.dim, config.video)
         self.text = TEXT_TOWERS[config.text.name](tokens, config.dim, config.text)
         self.temperature = Temperature(config.temperature)
@@ -67,12 +67,13 @@ class TwoTower(nn.Module):
         video_BTD: torch.Tensor,
         video_mask_BT: torch.Tensor,
         tokens_BKL: torch.Tensor,
+        token_mask_BKL: torch.Tensor,
         caption_mask_BK: torch.Tensor,
     ) -> Embeddings:
-        """Embeddings of a batch as `train.batch.Batch` describes it. A caption of only padding counts as empty."""
-        text_mask_BK = caption_mask_BK & (tokens_BKL != self.pad_id).any(dim=-1)
-        rows, candidates, length = tokens_BKL.shape
-        text_ND = self.embed_text(tokens_BKL.reshape(rows * candidates, length))
+        """Embeddings of a batch as `train.batch.Batch` describes it. A caption without a token counts as empty."""
+        text_mask_BK = caption_mask_BK & token_mask_BKL.any(dim=-1)
+        rows, candidates, _ = tokens_BKL.shape
+        text_ND = self.embed_text(tokens_BKL.flatten(0, 1), token_mask_BKL.flatten(0, 1))
         text_BKD = zero_padding(text_ND.view(rows, candidates, -1), text_mask_BK)
         video_BD = self.embed_video(video_BTD, video_mask_BT)
         return Embeddings(video_BD, text_BKD, text_mask_BK, self.temperature(), self.logit_bias)
@@ -81,9 +82,9 @@ class TwoTower(nn.Module):
         """(B, T, input_dim), bool (B, T) -> (B, dim)."""
         return self._finish(self.video(video_BTD, mask_BT))
 
-    def embed_text(self, tokens_NL: torch.Tensor) -> torch.Tensor:
-        """int64 (N, L) -> (N, dim)."""
-        return self._finish(self.text(tokens_NL))
+    def embed_text(self, tokens_NL: torch.Tensor, mask_NL: torch.Tensor) -> torch.Tensor:
+        """int32 or int64 ids, bool where a token stands, (N, L) -> (N, dim)."""
+        return self._finish(self.text(tokens_NL, mask_NL))
 
     def _finish(self, x_ND: torch.Tensor) -> torch.Tensor:
         return F.normalize(x_ND, dim=-1) if self.normalise else x_ND

@@ -67,13 +67,18 @@ def test_tokens_of_each_caption(manifest):
 def test_token_batches_equal_a_naive_loop(path, captions, length):
     manifest = open_store(path).manifest_set("many")
     captions_BK = np.array(captions, np.int64).reshape(-1, 3)
-    out = manifest.tokens(captions_BK, length)
-    expected = np.full((len(captions), 3, length), 9, np.int32)
+    ids_BKL, mask_BKL = manifest.tokens(captions_BK, length)
+    expected, mask = np.full((len(captions), 3, length), 9, np.int32), np.zeros((len(captions), 3, length), bool)
     for b, bag in enumerate(captions):
         for k, caption in enumerate(bag):
             ids = manifest.caption_tokens(caption)[:length] if caption >= 0 else []
-            expected[b, k, : len(ids)] = ids
-    np.testing.assert_array_equal(out, expected)
+            expected[b, k, : len(ids)], mask[b, k, : len(ids)] = ids, True
+    np.testing.assert_array_equal(ids_BKL, expected)
+    np.testing.assert_array_equal(mask_BKL, mask)
+    given = np.full_like(ids_BKL, -1), np.ones_like(mask_BKL)
+    assert manifest.tokens(captions_BK, length, out=given) == given
+    np.testing.assert_array_equal(given[0], expected)
+    np.testing.assert_array_equal(given[1], mask)
 
 
 def test_a_set_pickles_small_and_opens_again(manifest):
@@ -81,7 +86,7 @@ def test_a_set_pickles_small_and_opens_again(manifest):
     assert len(manifest.videos) == 2
     data = pickle.dumps(manifest)
     assert len(data) < 4096
-    assert pickle.loads(data).tokens(np.array([[0]]), 2).tolist() == [[[1, 2]]]
+    assert pickle.loads(data).tokens(np.array([[0]]), 2)[0].tolist() == [[[1, 2]]]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from shared.store import open_store
-from train.data import WindowData, first_captions
+from train.data import WindowData
+from train.delivery.windows import first_captions
 from train.distributed import World
 from train.embedded import embed_split
 from train.model import ModelConfig, WordsConfig, build_model
@@ -31,7 +32,7 @@ def alone(model, data, window, choice):
     batch = data.batch(first_captions(np.array([window]), data.bag_W, choice + 1))
     with torch.no_grad():
         video_BD = model.embed_video(batch.video_BTD, batch.video_mask_BT)
-        return video_BD[0], model.embed_text(batch.tokens_BKL[:, choice])[0]
+        return video_BD[0], model.embed_text(batch.tokens_BKL[:, choice], batch.token_mask_BKL[:, choice])[0]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 21, 100])

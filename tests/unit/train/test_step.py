@@ -45,6 +45,7 @@ def batch():
         torch.randn(6, 3, 5, generator=draw),
         torch.ones(6, 3, dtype=torch.bool),
         torch.randint(1, 30, (6, 2, 4), generator=draw),
+        torch.ones(6, 2, 4, dtype=torch.bool),
         torch.tensor([[True, True]] * 4 + [[True, False], [False, False]]),
         torch.arange(6) + 40,
     )
@@ -100,7 +101,8 @@ def test_a_fixed_temperature_stays_and_is_no_parameter(batch):
 
 def test_a_batch_without_any_caption_has_loss_zero_and_no_gradient(batch):
     step = make_step()
-    none = replace(batch, tokens_BKL=batch.tokens_BKL[:, :0], caption_mask_BK=batch.caption_mask_BK[:, :0])
+    names = ("tokens_BKL", "token_mask_BKL", "caption_mask_BK")
+    none = replace(batch, **{name: getattr(batch, name)[:, :0] for name in names})
     result = step(none, 0)
     assert (result.loss, result.grad_norm, result.accuracy) == (0.0, 0.0, 0.0)
 
@@ -154,5 +156,5 @@ class FixedEmbeddings(torch.nn.Module):
         self.video_BD = torch.nn.Parameter(torch.randn(6, 8, generator=draw))
         self.text_BKD = torch.randn(6, 2, 8, generator=draw)
 
-    def forward(self, video_BTD, video_mask_BT, tokens_BKL, caption_mask_BK) -> Embeddings:
+    def forward(self, video_BTD, video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK) -> Embeddings:
         return Embeddings(self.video_BD, self.text_BKD, caption_mask_BK, torch.tensor(0.1), None)

@@ -11,7 +11,9 @@ from shared.config import load_config
 from shared.errors import RequestError
 from shared.store import open_store
 from train.config import FitConfig
-from train.data import WindowData, first_captions
+from train.data import WindowData
+from train.delivery.loader import Loader
+from train.delivery.windows import first_captions
 from train.order import Selection
 from train.sources import build_order, open_sources
 
@@ -48,12 +50,17 @@ def opened(config):
     return open_sources(config, main)
 
 
+def delivered(sources, order, selection):
+    with Loader(sources.datas, sources.shapes(order, 1), first_ids=sources.offsets) as loader:
+        return next(loader.batches(lambda _: selection, 0, 1))
+
+
 def test_without_a_mixture_there_is_one_source(configured):
     config = configured()
     sources = opened(config)
     order = build_order(sources, config, 2)
     selection = order.batch(0)
-    batch = sources.batch(selection)
+    batch = delivered(sources, order, selection)
     assert (len(batch), sources.videos, sources.offsets) == (4, 10, (0,))
     for name, tensor in vars(sources.datas[0].batch(selection)).items():
         assert (getattr(batch, name) == tensor).all()
@@ -67,7 +74,7 @@ def test_video_numbers_of_two_sources_never_coincide(configured, stores):
     numbers = {0: set(), 1: set()}
     for step in range(12):
         selection = order.batch(step)
-        batch = sources.batch(selection)
+        batch = delivered(sources, order, selection)
         assert len(batch) == (4, 6)[selection.source]
         ids = batch.video_ids_B.tolist()
         numbers[selection.source] |= set(ids)
@@ -119,7 +126,7 @@ def test_arrays_are_as_long_as_their_class(configured, by):
     lengths = set()
     for step in range(order.steps_before(1)):
         selection = order.batch(step)
-        batch = sources.batch(selection)
+        batch = delivered(sources, order, selection)
         rows, tokens = batch.video_BTD.shape[1], batch.tokens_BKL.shape[2]
         assert (rows, tokens) == (selection.rows or data.max_rows, selection.tokens or data.tokens.max_tokens)
         lengths.add((rows, tokens))
@@ -139,7 +146,7 @@ def test_long_windows_are_cut_to_the_last_bound(configured):
     data = sources.datas[0]
     selection = next(one for one in map(build_order(sources, config, 1).batch, range(20)) if one.rows == 3)
     fixed = data.batch(Selection(selection.window_B, selection.choice_BK))
-    assert (sources.batch(selection).video_BTD == fixed.video_BTD).all()
+    assert (delivered(sources, order, selection).video_BTD == fixed.video_BTD).all()
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,8 @@ def test_windows_captions_and_tokens_agree(store: Path) -> None:
     assert [train.candidates_of(window).tolist() for window in range(3)] == [[0, 1], [1, 2], [2, 1]]
     test = made.windows("test")
     assert [made.caption_texts[caption] for caption in test.candidates_of(0)] == ["the crust"]
-    tokens = made.tokens(np.array([[0, 2, -1]]), 6)
+    tokens, mask = made.tokens(np.array([[0, 2, -1]]), 6)
+    assert mask.sum(axis=2).tolist() == [[5, 3, 0]]
     assert tokens.tolist() == [[[101, 2330, 1996, 17428, 102, 0], [101, 3524, 102, 0, 0, 0], [0] * 6]]
 
 

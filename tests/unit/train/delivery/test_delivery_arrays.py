@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from train.batch import Batch
+from train.delivery.arrays import BatchArrays, BatchShape, layout, request_layout
+from train.delivery.handing_over import as_batch
+
+SHAPES = [
+    BatchShape(3, 5, 7, 2, 4, "float16"),
+    BatchShape(1, 1, 1, 1, 1, "float32"),
+    BatchShape(17, 3, 512, 5, 32, "float32"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_fields_follow_one_another_at_multiples_of_a_cache_line(shape):
+    for fields, size in (layout(shape), request_layout(shape.clips, shape.candidates)):
+        end = 0
+        for field in fields:
+            assert field.start % 64 == 0
+            assert end <= field.start < end + 64
+            end = field.start + field.bytes
+        assert end <= size < end + 64
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_block_of_memory_holds_a_batch(shape):
+    draw = np.random.default_rng(0)
+    given = BatchArrays.empty(shape)
+    for array in vars(given).values():
+        array[...] = draw.integers(0, 2, array.shape)
+    block = np.zeros(shape.bytes, np.uint8)
+    placed = BatchArrays.within(block, shape)
+    for name, array in vars(given).items():
+        getattr(placed, name)[...] = array
+    batch = as_batch(torch.from_numpy(block), shape)
+    assert list(vars(batch)) == list(vars(given)) == list(Batch.__dataclass_fields__)
+    for name, array in vars(given).items():
+        tensor = getattr(batch, name)
+        assert tensor.shape == array.shape
+        assert tensor.numpy().dtype == array.dtype
+        np.testing.assert_array_equal(tensor.numpy(), array)

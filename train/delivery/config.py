@@ -1,0 +1,34 @@
+"""What a config may say of reading windows and having batches ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from shared.config import Config
+from shared.features import Verify
+from shared.row_sources import Mapping
+
+# How batches are made, not what is in them: a run may go on with others.
+MAKING = ("workers", "prefetch", "verify", "mapping", "stage")
+
+
+class DataConfig(Config):
+    """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
+    part. max_tokens: captions are cut there, null for the manifest set's own limit. workers: processes of each rank
+    that make batches, 0 for a thread of the training process; `train plan` says how many suit a machine. prefetch:
+    batches that each of them has made ahead.
+    verify: rows are checked when first read, each time (`always`, several times slower), or `never`. mapping: `auto`
+    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow; `mmap`
+    takes rows from memory directly, twice as fast, but a file that is cut in that very moment kills the process. stage:
+    a folder on a disk of this host, to which row files are copied before they are read; null reads them in the store.
+    """
+
+    max_rows: int = Field(default=64, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    workers: int = Field(default=0, ge=0, le=256)
+    prefetch: int = Field(default=2, ge=1, le=1024)
+    verify: Verify = "first"
+    mapping: Mapping = "auto"
+    stage: Path | None = None

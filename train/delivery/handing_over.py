@@ -1,0 +1,74 @@
+"""A batch out of the ring: as tensors, in page-locked memory, and when its slot may be used again."""
+
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import torch
+
+from shared.errors import EnvironmentLacking
+from train.batch import Batch
+from train.delivery.arrays import BatchShape, layout
+
+_TENSOR_TYPES = {
+    "bool": torch.bool, "float16": torch.float16, "float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
+}  # fmt: skip
+
+
+def as_batch(block: torch.Tensor, shape: BatchShape) -> Batch:
+    """Views of a uint8 tensor, on any device, that holds the arrays of a batch one behind the other."""
+    return Batch(
+        **{
+            field.name: block[field.start : field.start + field.bytes]
+            .view(_TENSOR_TYPES[field.dtype.name])
+            .view(field.shape)
+            for field in layout(shape).fields
+        }
+    )
+
+
+class Slot:
+    """Who may still read a slot of the ring."""
+
+    def __init__(self) -> None:
+        self._block: weakref.ref[np.ndarray] | None = None
+        self._copied: torch.cuda.Event | None = None
+
+    def hand_out(self, block: np.ndarray) -> None:
+        """block: what every tensor of the batch is a view of, and keeps alive."""
+        self._block = weakref.ref(block)
+
+    def in_use(self) -> bool:
+        """Whether a tensor of the batch that was handed out is alive."""
+        return self._block is not None and self._block() is not None
+
+    def copying(self, device: torch.device) -> None:
+        """A copy to a GPU has been asked for on its current stream."""
+        self._copied = torch.cuda.Event()
+        self._copied.record(torch.cuda.current_stream(device))
+
+    def copied(self, *, wait: bool) -> bool:
+        """Whether that copy is complete; wait: for it."""
+        if self._copied is not None and wait:
+            self._copied.synchronize()
+        return self._copied is None or self._copied.query()
+
+
+class PageLock:
+    """Memory from which a GPU copies while the CPU goes on."""
+
+    def __init__(self, memory: np.ndarray) -> None:
+        """Raises EnvironmentLacking where the system locks no more pages."""
+        self._memory = memory
+        runtime = torch.cuda.cudart()
+        result = runtime.cudaHostRegister(memory.ctypes.data, memory.nbytes, 0)
+        if result != runtime.cudaError.success:
+            raise EnvironmentLacking(
+                f"{memory.nbytes:,} bytes of memory cannot be page-locked for the GPU "
+                f"({runtime.cudaGetErrorString(result)}); lower data.prefetch, data.workers or batch_size"
+            )
+
+    def release(self) -> None:
+        """Nothing copies from it any more."""
+        torch.cuda.cudart().cudaHostUnregister(self._memory.ctypes.data)

@@ -1,0 +1,139 @@
+"""Batches that are ready when they are asked for, in the order of their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+
+import torch
+
+from shared.errors import ClipmillError
+from train.batch import Batch
+from train.delivery.arrays import BatchShape
+from train.delivery.config import DataConfig
+from train.delivery.handing_over import PageLock, Slot, as_batch
+from train.delivery.makers import Maker, ProcessMaker, ThreadMaker
+from train.delivery.ring import slot_bytes
+from train.delivery.sizing import batches_ahead, ring_slots
+from train.delivery.windows import WindowReader
+from train.order import Selection
+
+CPU = torch.device("cpu")
+
+
+class Loader:
+    """Makes one rank's batches ahead, by a thread (`workers: 0`) or by worker processes, in the slots of a ring.
+
+    On a CPU a batch lies in its slot, nothing is copied. It is the consumer's as long as any of its tensors lives,
+    also a view of one, or what autograd keeps of it: only then its slot is used again. There are slots for those ahead,
+    the one in use and the one before it; who keeps more is told so with a RuntimeError, and copies what is to stay
+    (`tensor.clone()`). On a GPU the ring is page-locked, a batch is a copy on the device, to keep, and a slot is used
+    again when the copy is complete.
+
+    A context manager: worker processes end with it, and with this process, however it ends.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[WindowReader],
+        shapes: Sequence[BatchShape],
+        *,
+        config: DataConfig | None = None,
+        first_ids: Sequence[int] = (0,),
+        device: torch.device = CPU,
+    ) -> None:
+        """readers: what selections choose from, by their `source`. shapes: that batches may have; slots are as large as
+        the largest. config: its `workers` and `prefetch`. first_ids: added to the video ids of each source.
+
+        Raises RequestError where there is not enough memory, EnvironmentLacking where it cannot be shared or locked.
+        """
+        config = config or DataConfig()
+        self._device, self._ahead = device, batches_ahead(config.workers, config.prefetch)
+        self._slots = [Slot() for _ in range(ring_slots(config.workers, config.prefetch))]
+        room = len(self._slots), max(map(slot_bytes, shapes))
+        # Batches that were asked for and that were taken, of all calls; a batch's number decides its slot.
+        self._asked = self._taken = self._calls = 0
+        self._maker: Maker = (
+            ProcessMaker(readers, first_ids, *room, config.workers)
+            if config.workers
+            else ThreadMaker(readers, first_ids, *room)
+        )
+        self._lock: PageLock | None = None
+        if device.type == "cuda":
+            try:
+                self._lock = PageLock(self._maker.ring.memory)
+            except ClipmillError:
+                self._maker.close()
+                raise
+
+    def batches(self, select: Callable[[int], Selection], start: int, stop: int) -> Iterator[Batch]:
+        """select(start), ..., select(stop - 1) as batches, in this order; ends the iterator of an earlier call.
+
+        `select` is called up to `prefetch` times `workers` steps ahead, by another thread where there are no workers.
+        The iterator raises, in its place, what comes instead of a batch: DamageFound; StoreError for a store that was
+        changed; RunFailed for a worker that died. RuntimeError where too many batches are still in use.
+        """
+        self._calls += 1
+        while self._taken < self._asked:
+            # What an earlier call asked for; errors are of batches that nobody wants any more.
+            with suppress(ClipmillError):
+                self._answer()
+        return self._delivered(select, start, stop, self._calls)
+
+    def close(self) -> None:
+        """End what makes batches. Those that were delivered stay whole."""
+        self._maker.close()
+        if self._lock is not None:
+            for slot in self._slots:
+                slot.copied(wait=True)
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _delivered(self, select: Callable[[int], Selection], start: int, stop: int, call: int) -> Iterator[Batch]:
+        following = start
+        for step in range(start, stop):
+            if call != self._calls:
+                raise RuntimeError(f"step {step}: this loader was asked for other batches since; iterate those")
+            while following < min(stop, step + 1 + self._ahead) and self._has_room(needed=following == step):
+                self._maker.ask(self._asked % len(self._slots), partial(select, following))
+                self._asked += 1
+                following += 1
+            yield self._take()
+
+    def _has_room(self, *, needed: bool) -> bool:
+        """Whether the next slot is free. needed: whether there is nothing else to wait for."""
+        slot = self._slots[self._asked % len(self._slots)]
+        if slot.in_use():
+            if needed:
+                raise RuntimeError(
+                    f"all {len(self._slots)} batches that fit are still in use: drop a batch before the one after the "
+                    "next is taken, copy what is to stay (tensor.clone()), or raise data.prefetch"
+                )
+            return False
+        return slot.copied(wait=needed)
+
+    def _answer(self) -> tuple[Slot, torch.Tensor, BatchShape]:
+        """The next batch that was asked for: its slot, its bytes, its shape."""
+        number = self._taken % len(self._slots)
+        self._taken += 1
+        shape = self._maker.answer()
+        block = self._maker.ring.block(number, shape)
+        self._slots[number].hand_out(block)
+        return self._slots[number], torch.from_numpy(block), shape
+
+    def _take(self) -> Batch:
+        slot, block, shape = self._answer()
+        if self._device.type == "cuda":
+            block = block.to(self._device, non_blocking=True)
+            slot.copying(self._device)
+        return as_batch(block, shape)

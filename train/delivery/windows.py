@@ -1,0 +1,192 @@
+"""The windows of one split, as arrays of NumPy: rows, tokens and masks of any of them in one call, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shared.errors import DamageFound, RequestError, StoreError
+from shared.staging import staged
+from shared.store import Store, open_store, refuse_inside_store
+from train.delivery.arrays import BatchArrays, BatchShape
+from train.delivery.config import DataConfig
+from train.order import Selection
+from train.tokens import token_spec
+
+# Windows that are looked at together when a split is opened: temporary arrays stay small for a split of millions.
+_CHECKED_AT_ONCE = 1 << 20
+
+ReaderT = TypeVar("ReaderT", bound="WindowReader")
+
+
+@dataclass(frozen=True)
+class OpenedWindows:
+    """By what name windows were opened, and what they were then; pickles in under 4 KiB."""
+
+    store: Path
+    set_name: str
+    split: str
+    config: DataConfig
+    identity: dict[str, Any]
+
+
+class WindowReader:
+    """The windows of one split of one manifest set, with the rows of the stream that it was cut for.
+
+    max_rows: T, unless a selection says less: the longest window, at most `config.max_rows`. tokens: L and what ids
+    mean. Both are the same for all batches, so that a result never depends on which windows share one.
+    """
+
+    def __init__(
+        self, store: Store, set_name: str, split: str, *, stream: str | None = None, config: DataConfig | None = None
+    ) -> None:
+        """stream: None for the set's own; any other name is refused, since windows count rows of one stream.
+
+        Raises StoreError, RequestError where the store does not hold what is asked for, DamageFound where it
+        contradicts itself.
+        """
+        config = config or DataConfig()
+        self._names = store.path, set_name, split, config
+        self.manifest = store.manifest_set(set_name)
+        self.split = split
+        if stream not in (None, self.manifest.info.stream):
+            raise RequestError(
+                f"set {set_name!r} was cut for stream {self.manifest.info.stream!r}, not for {stream!r}: leave "
+                "`stream` out, or make a set for it with `python -m preprocess manifests CONFIG`"
+            )
+        self.stream = store.stream(self.manifest.info.stream, verify=config.verify, mapping=config.mapping)
+        if config.stage is not None:
+            folder = config.stage.expanduser()
+            refuse_inside_store(folder, "copies of row files (data.stage=PATH)")
+            self.stream.read_rows_in(staged(self.stream, folder))
+        self.windows = self.manifest.windows(split)
+        self.tokens = token_spec(self.manifest, config.max_tokens)
+        self._check(store.path)
+        self._number_V = self.stream.index_of(self.manifest.video_ids)
+        self._check_rows(store.path)
+        self.bag_W = self.windows.bag_W
+        self.max_rows = min(config.max_rows, int(self.windows.rows_W.max()))
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def input_dim(self) -> int:
+        """Channels of a stored row."""
+        return self.stream.row_shape[0]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the content of every window; goes into checkpoints."""
+        info = self.manifest.info
+        return {"set": info.fingerprint, "stream": self.stream.fingerprint, "split": self.split, "windows": len(self)}
+
+    @property
+    def opened(self) -> OpenedWindows:
+        """For `reopened` in another process."""
+        return OpenedWindows(*self._names, self.identity)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """By name: another process opens the store itself, so nothing open crosses over."""
+        return reopened, (self.opened, type(self))
+
+    def shape(self, clips: int, candidates: int, rows: int | None = None, tokens: int | None = None) -> BatchShape:
+        """Of a batch of so many clips with so many captions each; rows, tokens: None for all that any window has."""
+        return BatchShape(
+            clips, rows or self.max_rows, self.input_dim, candidates, tokens or self.tokens.max_tokens,
+            self.stream.dtype.name,
+        )  # fmt: skip
+
+    def shape_of(self, selection: Selection) -> BatchShape:
+        """Of the batch that a selection asks for."""
+        return self.shape(*selection.choice_BK.shape, selection.rows, selection.tokens)
+
+    def fill(self, selection: Selection, out: BatchArrays) -> None:
+        """Put the chosen windows and captions into arrays of the shape that `shape_of` tells.
+
+        Raises IndexError for a window or caption that there is not, DamageFound for rows and tokens that are not what
+        was stored.
+        """
+        window_B = selection.window_B
+        if window_B.min(initial=0) < 0 or window_B.max(initial=-1) >= len(self):
+            raise IndexError(f"windows {window_B.min()} to {window_B.max()} are asked for, the split has {len(self)}")
+        self._fill_rows(window_B, out.video_BTD, out.video_mask_BT)
+        caption_BK = self._captions(window_B, selection.choice_BK)
+        np.greater_equal(caption_BK, 0, out=out.caption_mask_BK)
+        length = out.tokens_BKL.shape[2]
+        self.manifest.tokens(caption_BK, length, out=(out.tokens_BKL, out.token_mask_BKL))
+        out.video_ids_B[...] = self.windows.video_W[window_B]
+
+    def _fill_rows(self, window_B: np.ndarray, out_BTD: np.ndarray, mask_BT: np.ndarray) -> None:
+        """Rows of the stored dtype, zeros behind a window's last; of more rows than T, evenly spaced ones."""
+        video_B, rows_B = self._number_V[self.windows.video_W[window_B]], self.windows.rows_W[window_B]
+        first_B, steps = self.windows.first_row_W[window_B], mask_BT.shape[1]
+        place_T = np.arange(steps)
+        np.less(place_T, rows_B[:, None], out=mask_BT)
+        if not (rows_B > steps).any():
+            self.stream.gather(video_B, first_B, rows_B, steps, out=out_BTD)
+            return
+        # Middles of T equal parts where the window has more rows than T, all rows one by one where it has not.
+        spread_BT = ((2 * place_T + 1) * rows_B[:, None]) // (2 * steps)
+        row_BT = first_B[:, None] + np.where(rows_B[:, None] > steps, spread_BT, place_T)
+        at_N = np.flatnonzero(mask_BT)
+        video_N = np.repeat(video_B, mask_BT.sum(1))
+        self.stream.place(video_N, row_BT.ravel()[at_N], np.ones_like(at_N), out_BTD, at_N)
+        out_BTD[~mask_BT] = 0
+
+    def _captions(self, window_B: np.ndarray, choice_BK: np.ndarray) -> np.ndarray:
+        """int64 (B, K): set-wide caption numbers, -1 where a slot is empty."""
+        present_BK = choice_BK >= 0
+        if not present_BK.any():
+            return np.full(present_BK.shape, -1, np.int64)
+        if (choice_BK >= self.bag_W[window_B][:, None]).any():
+            raise IndexError("a caption is asked for that its window's bag does not have")
+        place_BK = np.where(present_BK, self.windows.offsets[window_B][:, None] + choice_BK, 0)
+        return np.where(present_BK, self.windows.candidates[place_BK], -1)
+
+    def _check(self, store: Path) -> None:
+        if len(self.windows) == 0:
+            raise StoreError(
+                f"split {self.split!r} of set {self.manifest.name!r} in {store} has no windows; it has splits "
+                f"{self.manifest.info.splits}; make the set again with `python -m preprocess manifests CONFIG`"
+            )
+        if self.stream.entry.kind != "features" or len(self.stream.row_shape) != 1:
+            raise RequestError(
+                f"set {self.manifest.name!r} belongs to stream {self.stream.name!r} of {self.stream.entry.kind}, "
+                f"rows {self.stream.row_shape}; training needs features, one vector a row: make a set for such a stream"
+            )
+
+    def _check_rows(self, store: Path) -> None:
+        # One more entry, which -1 picks: a video that the stream does not have has no rows.
+        held_V = np.append(self.stream.rows_per_video, 0)[self._number_V]
+        for start in range(0, len(self.windows), _CHECKED_AT_ONCE):
+            part = slice(start, start + _CHECKED_AT_ONCE)
+            video_N, rows_N = self.windows.video_W[part], self.windows.rows_W[part]
+            fits_N = (rows_N > 0) & (self.windows.first_row_W[part] + rows_N <= held_V[video_N])
+            if not fits_N.all():
+                window = start + int(np.argmin(fits_N))
+                video = self.manifest.video_ids[self.windows.video_W[window]]
+                raise DamageFound(
+                    f"split {self.split!r} has windows without rows in stream {self.stream.name!r}, the first is "
+                    f"window {window} of video {video!r}: run `python -m preprocess verify {store}`"
+                )
+
+
+def reopened(opened: OpenedWindows, kind: type[ReaderT]) -> ReaderT:
+    """The same windows in another process. Raises StoreError when they have changed since."""
+    reader = kind(open_store(opened.store), opened.set_name, opened.split, config=opened.config)
+    if reader.identity != opened.identity:
+        raise StoreError(
+            f"set {opened.set_name!r} of {opened.store} was changed while it was in use: start again with the store "
+            "as it is"
+        )
+    return reader
+
+
+def first_captions(window_B: np.ndarray, bag_W: np.ndarray, candidates: int) -> Selection:
+    """Given windows, each with the first `candidates` of its bag."""
+    choice_BK = np.broadcast_to(np.arange(candidates), (len(window_B), candidates))
+    return Selection(window_B, np.where(choice_BK < bag_W[window_B][:, None], choice_BK, -1))

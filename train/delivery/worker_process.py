@@ -1,0 +1,108 @@
+"""A worker process as the training process sees it: how it is started, spoken to, and told from a dead one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from typing import Any
+
+from shared.errors import ClipmillError, RunFailed
+
+# As this process finds modules, so must the worker: `shared` and `train` are common names.
+_PROGRAM = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from train.delivery.worker import main
+main(int(sys.argv[2]), int(sys.argv[3]))
+"""
+# What asks the training process to stop; it may still want the batch that is being made.
+_STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
+# Copying and looking up is all that a worker does; threads of a linear algebra library would only be started.
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+# A worker that nobody asks any more ends within a batch; one that a file system holds up is not waited for.
+_PATIENCE_S = 5.0
+_HINTS: dict[int, str] = {
+    signal.SIGKILL: "the system does that where memory runs out (its log says so): lower data.workers or data.prefetch",
+    signal.SIGBUS: "a file of the store was cut while it was mapped: run `verify` on the store, then `repair`",
+}
+
+
+class WorkerProcess:
+    """One worker, which runs until it is dismissed or this process ends, however it ends."""
+
+    def __init__(self, name: str, memory: int) -> None:
+        """Start a fresh interpreter: a fork would copy locks that other threads hold, and what CUDA has open.
+
+        memory: descriptor of the ring's memory, which the worker inherits.
+        """
+        self._name = name
+        self._channel, other = Pipe()
+        command = [sys.executable, "-P", *(f"-W{option}" for option in sys.warnoptions)]
+        command += ["-c", _PROGRAM, json.dumps(sys.path), str(other.fileno()), str(memory)]
+        try:
+            with _blocked(_STOPS):
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(other.fileno(), memory),
+                    env=os.environ | _ONE_THREAD,
+                )
+        finally:
+            # With this end open here, too, the death of the worker would not close the channel.
+            other.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def tell(self, message: object) -> None:
+        """Send something; to a dead worker nothing, since what it did before it died has still to be heard."""
+        with suppress(ConnectionError):
+            self._channel.send(message)
+
+    def hear(self) -> None:
+        """Wait for the next answer. Raises the ClipmillError that it is, RunFailed where the worker is dead."""
+        try:
+            answer: ClipmillError | None = self._channel.recv()
+        except (EOFError, ConnectionError):
+            raise self._death() from None
+        if answer is not None:
+            raise answer
+
+    def dismiss(self) -> None:
+        """Tell the worker that nobody asks any more."""
+        self._channel.close()
+
+    def join(self) -> None:
+        """Wait until the worker that was dismissed has ended."""
+        try:
+            self._process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _death(self) -> RunFailed:
+        code = self._process.wait()
+        number = signal.Signals(-code) if -code in set(signal.Signals) else None
+        how = f"was killed by {number.name if number else f'signal {-code}'}" if code < 0 else f"ended with code {code}"
+        hint = _HINTS.get(-code, "its own message is above")
+        return RunFailed(
+            f"data worker {self._name} (process {self.pid}) {how}: {hint}. Run the same command again to go on from "
+            "the last checkpoint"
+        )
+
+
+@contextmanager
+def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
+    """Signals that wait in this thread; a process that is started meanwhile never gets them."""
+    before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
