@@ -97,19 +97,26 @@ class CutCheck:
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays = [n for n, array in enumerate(arrays) if array.nbytes] if can_copy_mapped() else []
-        self._whole = [sentinel(arrays[n]) for n in self._arrays]
-        self._source_N = np.array([known[0] if known else 0 for known in self._whole], np.int64)
-        self._value_N = np.array([known[1] if known else 0 for known in self._whole], np.uint8)
+        known = [sentinel(arrays[n]) for n in self._arrays]
+        self._value = bytes(0 if place is None else place[1] for place in known)
+        # Two tables of struct iovec, as in `copy_mapped`; where the values go is added for each look.
+        count = len(self._arrays)
+        self._pieces_2N2 = np.ones((2, count, 2), np.int64)
+        self._pieces_2N2[0, :, 0] = np.arange(count)
+        self._pieces_2N2[1, :, 0] = [0 if place is None else place[0] for place in known]
 
     def first(self) -> int | None:
         """The number of the first array whose file was cut, or None."""
         count = len(self._arrays)
-        now_N = np.empty(count, np.uint8)
-        done = copy_mapped(self._source_N, np.arange(count) + now_N.ctypes.data, np.ones(count, np.int64))
-        changed = np.flatnonzero(now_N[:done] != self._value_N[:done])
-        if done == count and len(changed) == 0:
+        now = ctypes.create_string_buffer(count)
+        pieces_2N2 = self._pieces_2N2.copy()
+        pieces_2N2[0, :, 0] += ctypes.addressof(now)
+        target: int = pieces_2N2.ctypes.data
+        done = _read(target, target + count * _IOVEC, count) if count else 0
+        if now.raw[:done] == self._value:
             return None
-        return self._arrays[int(changed[0]) if len(changed) else done]
+        wrong = (n for n in range(count) if n >= done or now.raw[n] != self._value[n])
+        return self._arrays[next(wrong)]
 
 
 @functools.cache

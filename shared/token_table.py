@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from shared.errors import DamageFound
 from shared.mapping import CutCheck
+
+# Up to here a mask is faster looked up than compared.
+_LONGEST_PREFIX = 512
 
 
 class TokenTable:
@@ -34,11 +38,17 @@ class TokenTable:
         length = ids_BKL.shape[2]
         start_BK, length_BK = self._places(captions_BK, length)
         width = int(length_BK.max(initial=0))
-        np.less(np.arange(length, dtype=np.int32), length_BK[..., None], out=mask_BKL)
+        if width == 0:
+            ids_BKL[...], mask_BKL[...] = pad_id, False
+            return
+        _prefixes(length_BK, mask_BKL)
+        # Where they are much shorter than L, it is not worth while to look at what follows them.
+        width = width if 2 * width < length else length
         ids_BKL[..., width:] = pad_id
-        if width:
-            taken_BKL = self._taken(start_BK, width)
-            ids_BKL[..., :width] = np.where(mask_BKL[..., :width], taken_BKL, np.int32(pad_id))
+        part_BKL = mask_BKL[..., :width]
+        np.multiply(self._taken(start_BK, width), part_BKL, out=ids_BKL[..., :width])
+        if pad_id:
+            ids_BKL[..., :width] += np.multiply(~part_BKL, np.int32(pad_id))
 
     def _places(self, captions_BK: np.ndarray, longest: int) -> tuple[np.ndarray, np.ndarray]:
         """Where each caption begins, and how many of its tokens are wanted: int64, int32, (B, K)."""
@@ -56,3 +66,19 @@ class TokenTable:
         # Element n is the tokens n to n + width: as many bytes in one piece instead of one by one.
         pieces = np.ndarray((last + 1,), f"V{4 * width}", self.tokens, strides=(4,))
         return pieces[start_BK].view(np.int32).reshape(*start_BK.shape, width)
+
+
+def _prefixes(length_N: np.ndarray, out_NL: np.ndarray) -> None:
+    """True in the first length_N places of each."""
+    length = out_NL.shape[-1]
+    if length > _LONGEST_PREFIX:
+        np.less(np.arange(length, dtype=np.int32), length_N[..., None], out=out_NL)
+    else:
+        # Without `clip` NumPy would check every place beforehand, and fill a copy of `out`.
+        np.take(_all_prefixes(length), length_N, axis=0, out=out_NL, mode="clip")
+
+
+@lru_cache(maxsize=8)
+def _all_prefixes(length: int) -> np.ndarray:
+    """bool (length + 1, length): row n begins with n times True."""
+    return np.tri(length + 1, length, -1, dtype=bool)

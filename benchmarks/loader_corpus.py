@@ -1,0 +1,93 @@
+"""The windows with tokens of `benchmarks/loader.py`, as a store and as every peer wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from shared.manifest_writer import ManifestSetWriter
+from shared.schema import Source, StreamEntry
+from shared.shard_writer import ShardWriter
+from shared.store import open_writer
+
+STEPS, DIM, CANDIDATES, TOKENS, SHARDS, VOCABULARY = 10, 512, 5, 32, 16, 30_522
+
+
+class Corpus:
+    """Videos of random lengths from a seed, a window at every tenth row, a caption a window, bags of neighbours."""
+
+    def __init__(self, videos: int) -> None:
+        draw = np.random.default_rng(0)
+        self.rows_V = np.clip(draw.lognormal(4.5, 0.6, videos), STEPS, 600).astype(np.int64)
+        self.windows_V = self.rows_V // STEPS
+        self.words_W = draw.integers(4, TOKENS + 1, int(self.windows_V.sum()))
+        self.first_W = np.cumsum(self.words_W) - self.words_W
+        self.ids_N = draw.integers(1, VOCABULARY, int(self.words_W.sum()), dtype=np.int32)
+
+    def video(self, number: int) -> np.ndarray:
+        rows = np.random.default_rng(number + 1).integers(1, 1 << 14, (int(self.rows_V[number]), DIM), np.uint16)
+        return rows.view(np.float16)
+
+    def ids(self, caption: int) -> np.ndarray:
+        first = self.first_W[caption]
+        return self.ids_N[first : first + self.words_W[caption]]
+
+    def bag(self, number: int, window: int) -> list[int]:
+        """Captions of a video's window: its own, then its neighbours', as many as there are."""
+        count = min(CANDIDATES, int(self.windows_V[number]))
+        low = min(max(0, window - CANDIDATES // 2), int(self.windows_V[number]) - count)
+        first = int(self.windows_V[:number].sum())
+        nearest = sorted(range(low, low + count), key=lambda other: (abs(other - window), other))
+        return [first + other for other in nearest]
+
+    def samples(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Windows, video after video: float16 (10, 512), int32 (5, 32) padded with 0."""
+        for number in range(len(self.rows_V)):
+            rows = self.video(number)
+            for window in range(int(self.windows_V[number])):
+                tokens = np.zeros((CANDIDATES, TOKENS), np.int32)
+                for place, caption in enumerate(self.bag(number, window)):
+                    tokens[place, : self.words_W[caption]] = self.ids(caption)
+                yield rows[window * STEPS : (window + 1) * STEPS], tokens
+
+
+def write_store(corpus: Corpus, path: Path) -> None:
+    entry = StreamEntry(
+        kind="features", fingerprint="ab", identity={}, container="npy", dtype="float16", row_shape=(DIM,)
+    )
+    shards = []
+    with open_writer(path) as writer:
+        for unit, videos in enumerate(np.array_split(np.arange(len(corpus.rows_V)), SHARDS)):
+            with ShardWriter(writer.scratch, "rows", entry, f"{unit:04x}", unit) as shard:
+                for video in videos.tolist():
+                    rows = corpus.video(video)
+                    shard.append(rows)
+                    starts = np.arange(len(rows), dtype=np.float64)
+                    shard.end_video(
+                        f"{video:06d}", source=Source(bytes=0, xxh3="00"), duration=float(len(rows)), decoder="none",
+                        partial=False, spans=np.stack([starts, starts + 1], 1), valid=np.zeros(len(rows), np.int32),
+                    )  # fmt: skip
+                shards.append(shard.finish())
+        refs = tuple(shard.ref for shard in shards)
+        files = [file for shard in shards for file in shard.files]
+        writer.commit(files, streams={"rows": entry.model_copy(update={"shards": refs})})
+        manifest = ManifestSetWriter(writer.scratch / "set")
+        for video in range(len(corpus.rows_V)):
+            _add_video(manifest, corpus, video)
+        tokenizer = {"pad_id": 0, "vocab_size": VOCABULARY, "max_length": TOKENS}
+        facts = {"name": "default", "stream": "rows", "stream_fingerprint": "ab", "config": {}, "report": {}}
+        writer.commit_set(*manifest.finish(tokenizer=tokenizer, **facts))
+
+
+def _add_video(manifest: ManifestSetWriter, corpus: Corpus, video: int) -> None:
+    name, count = f"{video:06d}", int(corpus.windows_V[video])
+    captions = corpus.bag(video, 0)[:1] if count else []
+    first = captions[0] if captions else 0
+    starts = [float(STEPS * window) for window in range(count)]
+    ids = [corpus.ids(first + window) for window in range(count)]
+    manifest.add_captions(name, starts, [start + STEPS for start in starts], ["a"] * count, ids)
+    for window, start in enumerate(starts):
+        manifest.add_window("train", name, start, start + STEPS, STEPS * window, STEPS, corpus.bag(video, window))
+    manifest.add_video(name, "train", float(corpus.rows_V[video]), int(corpus.rows_V[video]))

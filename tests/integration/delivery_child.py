@@ -1,0 +1,29 @@
+"""A process with a loader and worker processes, for test_delivery_faults to kill: delivery_child.py STORE WORKERS
+
+Prints the ids of its workers after the first batch, then takes batches until it is stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from shared.store import open_store
+from train.data import WindowData
+from train.delivery.config import DataConfig
+from train.delivery.loader import Loader
+from train.delivery.windows import first_captions
+
+
+def main() -> None:
+    data = WindowData(open_store(sys.argv[1]), "default", "train")
+    chosen = first_captions(np.arange(8), data.bag_W, 3)
+    with Loader([data], [data.shape(8, 3)], config=DataConfig(workers=int(sys.argv[2]))) as loader:
+        for step, _ in enumerate(loader.batches(lambda _: chosen, 0, 1 << 40)):
+            if step == 0:
+                print(*(worker.pid for worker in loader._maker._workers), flush=True)
+
+
+if __name__ == "__main__":
+    main()
