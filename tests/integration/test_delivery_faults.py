@@ -117,7 +117,7 @@ def test_a_file_that_is_cut_meanwhile_is_named(path, workers, pattern):
         next(taken)
         (file,) = path.glob(pattern)
         os.truncate(file, file.stat().st_size // 2)
-        with pytest.raises(DamageFound, match=f"{re.escape(str(file))} (was shortened while|is damaged: holds)"):
+        with pytest.raises(DamageFound, match=re.escape(str(file))):
             sum(map(len, taken))
 
 
