@@ -143,8 +143,8 @@ def test_long_windows_are_cut_to_the_last_bound(configured):
         "data.max_rows=3", "order.unit=window", "order.buckets={budget: 12, multiple: 2, bounds: [2, 9]}"
     )
     sources = opened(config)
-    data = sources.datas[0]
-    selection = next(one for one in map(build_order(sources, config, 1).batch, range(20)) if one.rows == 3)
+    data, order = sources.datas[0], build_order(sources, config, 1)
+    selection = next(one for one in map(order.batch, range(20)) if one.rows == 3)
     fixed = data.batch(Selection(selection.window_B, selection.choice_BK))
     assert (delivered(sources, order, selection).video_BTD == fixed.video_BTD).all()
 
