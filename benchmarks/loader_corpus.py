@@ -91,3 +91,58 @@ def _add_video(manifest: ManifestSetWriter, corpus: Corpus, video: int) -> None:
     for window, start in enumerate(starts):
         manifest.add_window("train", name, start, start + STEPS, STEPS * window, STEPS, corpus.bag(video, window))
     manifest.add_video(name, "train", float(corpus.rows_V[video]), int(corpus.rows_V[video]))
+
+
+def write_plain(corpus: Corpus, folder: Path) -> None:
+    """Rows of all videos, the first row of each window, the padded tokens of each window: .npy files to map."""
+    np.save(folder / "rows.npy", np.concatenate([corpus.video(number) for number in range(len(corpus.rows_V))]))
+    first_V = np.cumsum(corpus.rows_V) - corpus.rows_V
+    pairs = zip(first_V.tolist(), corpus.windows_V.tolist(), strict=True)
+    np.save(folder / "first.npy", np.concatenate([first + STEPS * np.arange(count) for first, count in pairs]))
+    np.save(folder / "tokens.npy", np.stack([tokens for _, tokens in corpus.samples()]))
+
+
+def write_litdata(corpus: Corpus, folder: Path) -> None:
+    from litdata.streaming.writer import BinaryWriter
+
+    writer = BinaryWriter(str(folder / "litdata"), chunk_bytes="64MB")
+    for number, (rows, tokens) in enumerate(corpus.samples()):
+        writer[number] = {"x": rows, "t": tokens}
+    writer.done()
+    writer.merge()
+
+
+def write_mds(corpus: Corpus, folder: Path) -> None:
+    from streaming import MDSWriter
+
+    columns = {"x": f"ndarray:float16:{STEPS},{DIM}", "t": f"ndarray:int32:{CANDIDATES},{TOKENS}"}
+    with MDSWriter(columns=columns, out=str(folder / "mds")) as writer:
+        for rows, tokens in corpus.samples():
+            writer.write({"x": rows, "t": tokens})
+
+
+def write_webdataset(corpus: Corpus, folder: Path) -> None:
+    import webdataset
+
+    (folder / "tar").mkdir()
+    writers = [webdataset.TarWriter(str(folder / "tar" / f"{shard:02d}.tar")) for shard in range(SHARDS)]
+    for number, (rows, tokens) in enumerate(corpus.samples()):
+        sample = {"__key__": f"{number:07d}", "x": rows.tobytes(), "t": tokens.tobytes()}
+        writers[number % SHARDS].write(sample)
+    for writer in writers:
+        writer.close()
+
+
+def write_arrow(corpus: Corpus, folder: Path) -> None:
+    import datasets
+
+    datasets.disable_progress_bars()
+    forms = {"x": datasets.Array2D((STEPS, DIM), "float16"), "t": datasets.Array2D((CANDIDATES, TOKENS), "int32")}
+    rows, tokens = zip(*corpus.samples(), strict=True)
+    made = datasets.Dataset.from_dict({"x": list(rows), "t": list(tokens)}, features=datasets.Features(forms))
+    made.save_to_disk(str(folder / "arrow"))
+
+
+PEERS = {
+    "litdata": write_litdata, "mosaicml-streaming": write_mds, "webdataset": write_webdataset, "datasets": write_arrow,
+}  # fmt: skip

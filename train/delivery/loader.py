@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,9 +29,9 @@ class Loader:
 
     On a CPU a batch lies in its slot, nothing is copied. It is the consumer's as long as any of its tensors lives,
     also a view of one, or what autograd keeps of it: only then its slot is used again. There are slots for those ahead,
-    the one in use and the one before it; who keeps more is told so with a RuntimeError, and copies what is to stay
-    (`tensor.clone()`). On a GPU the ring is page-locked, a batch is a copy on the device, to keep, and a slot is used
-    again when the copy is complete.
+    the one in use and the one before it. Who keeps others has fewer ahead, and with all of them kept a RuntimeError:
+    what is to stay is to be copied (`tensor.clone()`). On a GPU the ring is page-locked, a batch is a copy on the
+    device, to keep, and a slot is used again when the copy is complete.
 
     A context manager: worker processes end with it, and with this process, however it ends.
     """
@@ -53,8 +54,11 @@ class Loader:
         self._device, self._ahead = device, batches_ahead(config.workers, config.prefetch)
         self._slots = [Slot() for _ in range(ring_slots(config.workers, config.prefetch))]
         room = len(self._slots), max(map(slot_bytes, shapes))
-        # Batches that were asked for and that were taken, of all calls; a batch's number decides its slot.
-        self._asked = self._taken = self._calls = 0
+        # The slots of batches that were asked for and not yet taken, in the order of asking.
+        self._underway: deque[int] = deque()
+        # All others, those that were handed out first at the front.
+        self._idle = deque(range(len(self._slots)))
+        self._calls = 0
         self._maker: Maker = (
             ProcessMaker(readers, first_ids, *room, config.workers)
             if config.workers
@@ -76,7 +80,7 @@ class Loader:
         changed; RunFailed for a worker that died. RuntimeError where too many batches are still in use.
         """
         self._calls += 1
-        while self._taken < self._asked:
+        while self._underway:
             # What an earlier call asked for; errors are of batches that nobody wants any more.
             with suppress(ClipmillError):
                 self._answer()
@@ -104,28 +108,32 @@ class Loader:
         for step in range(start, stop):
             if call != self._calls:
                 raise RuntimeError(f"step {step}: this loader was asked for other batches since; iterate those")
-            while following < min(stop, step + 1 + self._ahead) and self._has_room(needed=following == step):
-                self._maker.ask(self._asked % len(self._slots), partial(select, following))
-                self._asked += 1
+            while following < min(stop, step + 1 + self._ahead):
+                slot = self._free_slot()
+                if slot is None:
+                    break
+                self._maker.ask(slot, partial(select, following))
+                self._underway.append(slot)
                 following += 1
             yield self._take()
 
-    def _has_room(self, *, needed: bool) -> bool:
-        """Whether the next slot is free. needed: whether there is nothing else to wait for."""
-        slot = self._slots[self._asked % len(self._slots)]
-        if slot.in_use():
-            if needed:
-                raise RuntimeError(
-                    f"all {len(self._slots)} batches that fit are still in use: drop a batch before the one after the "
-                    "next is taken, copy what is to stay (tensor.clone()), or raise data.prefetch"
-                )
-            return False
-        return slot.copied(wait=needed)
+    def _free_slot(self) -> int | None:
+        """A slot that nobody uses; None where the batches underway have to be taken first."""
+        for number in self._idle:
+            if not self._slots[number].in_use() and self._slots[number].copied(wait=not self._underway):
+                self._idle.remove(number)
+                return number
+        if self._underway:
+            return None
+        raise RuntimeError(
+            f"all {len(self._slots)} batches that fit are still in use: drop one before the next is taken, copy what "
+            "is to stay (tensor.clone()), or raise data.prefetch"
+        )
 
     def _answer(self) -> tuple[Slot, torch.Tensor, BatchShape]:
         """The next batch that was asked for: its slot, its bytes, its shape."""
-        number = self._taken % len(self._slots)
-        self._taken += 1
+        number = self._underway.popleft()
+        self._idle.append(number)
         shape = self._maker.answer()
         block = self._maker.ring.block(number, shape)
         self._slots[number].hand_out(block)
