@@ -65,7 +65,8 @@ class TokenTable:
             return self.tokens[np.minimum(start_BK[..., None] + np.arange(width), len(self.tokens) - 1)]
         # Element n is the tokens n to n + width: as many bytes in one piece instead of one by one.
         pieces = np.ndarray((last + 1,), f"V{4 * width}", self.tokens, strides=(4,))
-        return pieces[start_BK].view(np.int32).reshape(*start_BK.shape, width)
+        taken_BKL: np.ndarray = pieces[start_BK].view(np.int32).reshape(*start_BK.shape, width)
+        return taken_BKL
 
 
 def _prefixes(length_N: np.ndarray, out_NL: np.ndarray) -> None:

@@ -57,6 +57,26 @@ def fit(
 
 
 @app.command()
+def plan(
+    config: Annotated[Path, typer.Argument(help="A YAML file; configs/train/ has examples.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in batch_size=512")] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Training processes, all on one host.")] = 1,
+    cores: Annotated[int | None, typer.Option(min=1, help="Of that host; default: of this one.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text; sizes in bytes.")] = False,
+) -> None:
+    """Print what a run would read and hold, before anything runs: steps, memory, workers, padding."""
+    with held_interrupts():
+        from shared.config import load_config
+        from shared.fingerprint import canonical_json
+        from train.config import FitConfig
+        from train.plan import lines
+        from train.plan import plan as make_plan
+
+    found = make_plan(load_config(config, FitConfig, overrides or []), ranks=ranks, cores=cores)
+    typer.echo(canonical_json(found).decode().rstrip() if as_json else lines(found))
+
+
+@app.command()
 def evaluate(
     target: Annotated[
         Path,

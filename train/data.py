@@ -74,7 +74,8 @@ class WindowDataset(Dataset[Sample]):
         return len(self.data)
 
     def __getitem__(self, window: int) -> Sample:
-        return self.__getitems__([window])[0]
+        sample: Sample = self.__getitems__([window])[0]
+        return sample
 
     def __getitems__(self, windows: Sequence[int]) -> FetchedWindows:
         """What a DataLoader fetches for a batch. Raises IndexError for a window that there is not."""

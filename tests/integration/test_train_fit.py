@@ -63,9 +63,9 @@ def run(command: list[str], ranks: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-def fit(config: Path, run_folder: Path, ranks: int) -> str:
+def fit(config: Path, run_folder: Path, ranks: int, *overrides: str) -> str:
     """Train to the end, alone in this process or on several ranks; returns what it printed."""
-    arguments = ["fit", str(config), f"run={run_folder}"]
+    arguments = ["fit", str(config), f"run={run_folder}", *overrides]
     if ranks == 1:
         with redirect_stdout(io.StringIO()) as printed:
             assert command(*arguments) == 0
@@ -115,7 +115,7 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
 def assert_same_end(first: Path, second: Path, steps: int = STEPS) -> None:
     contents = [load_checkpoint(checkpoint_path(folder, steps)) for folder in (first, second)]
     for content in contents:
-        del content["config"]["run"]
+        del content["config"]["run"], content["config"]["data"]["workers"]
     assert_same(*contents)
     assert logged(first) == logged(second)
 
@@ -158,13 +158,13 @@ def test_a_complete_run_says_what_it_was_and_does_nothing(config, whole):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_and_resumed_is_uninterrupted(config, whole, tmp_path, ranks):
-    """SIGKILL at step 8: in the middle of an epoch, two steps after the last checkpoint."""
+    """SIGKILL at step 8: in the middle of an epoch, two steps after the last checkpoint. Workers take over for a thread."""
     assert interrupted(config, tmp_path, ranks, "SIGKILL", 8) != 0
     if ranks == 2:
         assert exit_record(tmp_path)["code"] == 5
         assert "another rank is gone" in exit_record(tmp_path)["message"]
     assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 6)
-    assert "after step 6" in fit(config, tmp_path, ranks)
+    assert "after step 6" in fit(config, tmp_path, ranks, "data.workers=2")
     assert_same_end(whole(ranks), tmp_path)
 
 

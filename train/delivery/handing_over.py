@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from shared.errors import EnvironmentLacking
 from train.batch import Batch
 from train.delivery.arrays import BatchShape, layout
 
+# torch leaves most of it without types.
+_CUDA: Any = torch.cuda
 _TENSOR_TYPES = {
     "bool": torch.bool, "float16": torch.float16, "float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
 }  # fmt: skip
@@ -33,7 +36,7 @@ class Slot:
 
     def __init__(self) -> None:
         self._block: weakref.ref[np.ndarray] | None = None
-        self._copied: torch.cuda.Event | None = None
+        self._copied: Any = None
 
     def hand_out(self, block: np.ndarray) -> None:
         """block: what every tensor of the batch is a view of, and keeps alive."""
@@ -45,14 +48,14 @@ class Slot:
 
     def copying(self, device: torch.device) -> None:
         """A copy to a GPU has been asked for on its current stream."""
-        self._copied = torch.cuda.Event()
-        self._copied.record(torch.cuda.current_stream(device))
+        self._copied = _CUDA.Event()
+        self._copied.record(_CUDA.current_stream(device))
 
     def copied(self, *, wait: bool) -> bool:
         """Whether that copy is complete; wait: for it."""
         if self._copied is not None and wait:
             self._copied.synchronize()
-        return self._copied is None or self._copied.query()
+        return self._copied is None or bool(self._copied.query())
 
 
 class PageLock:
@@ -61,7 +64,7 @@ class PageLock:
     def __init__(self, memory: np.ndarray) -> None:
         """Raises EnvironmentLacking where the system locks no more pages."""
         self._memory = memory
-        runtime = torch.cuda.cudart()
+        runtime = _CUDA.cudart()
         result = runtime.cudaHostRegister(memory.ctypes.data, memory.nbytes, 0)
         if result != runtime.cudaError.success:
             raise EnvironmentLacking(
@@ -71,4 +74,4 @@ class PageLock:
 
     def release(self) -> None:
         """Nothing copies from it any more."""
-        torch.cuda.cudart().cudaHostUnregister(self._memory.ctypes.data)
+        _CUDA.cudart().cudaHostUnregister(self._memory.ctypes.data)

@@ -102,7 +102,8 @@ class WindowReader:
 
     def shape_of(self, selection: Selection) -> BatchShape:
         """Of the batch that a selection asks for."""
-        return self.shape(*selection.choice_BK.shape, selection.rows, selection.tokens)
+        clips, candidates = selection.choice_BK.shape
+        return self.shape(clips, candidates, selection.rows, selection.tokens)
 
     def fill(self, selection: Selection, out: BatchArrays) -> None:
         """Put the chosen windows and captions into arrays of the shape that `shape_of` tells.
@@ -114,7 +115,7 @@ class WindowReader:
         if window_B.min(initial=0) < 0 or window_B.max(initial=-1) >= len(self):
             raise IndexError(f"windows {window_B.min()} to {window_B.max()} are asked for, the split has {len(self)}")
         self._fill_rows(window_B, out.video_BTD, out.video_mask_BT)
-        caption_BK = self._captions(window_B, selection.choice_BK)
+        caption_BK = self.captions(window_B, selection.choice_BK)
         np.greater_equal(caption_BK, 0, out=out.caption_mask_BK)
         length = out.tokens_BKL.shape[2]
         self.manifest.tokens(caption_BK, length, out=(out.tokens_BKL, out.token_mask_BKL))
@@ -137,8 +138,11 @@ class WindowReader:
         self.stream.place(video_N, row_BT.ravel()[at_N], np.ones_like(at_N), out_BTD, at_N)
         out_BTD[~mask_BT] = 0
 
-    def _captions(self, window_B: np.ndarray, choice_BK: np.ndarray) -> np.ndarray:
-        """int64 (B, K): set-wide caption numbers, -1 where a slot is empty."""
+    def captions(self, window_B: np.ndarray, choice_BK: np.ndarray) -> np.ndarray:
+        """int64 (B, K): set-wide numbers of the captions at these places of windows' bags, -1 where a slot is empty.
+
+        Raises IndexError for a place that a bag does not have.
+        """
         present_BK = choice_BK >= 0
         if not present_BK.any():
             return np.full(present_BK.shape, -1, np.int64)

@@ -1,0 +1,99 @@
+"""`train plan`: every figure against one that was counted plainly."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from shared.cli import guarded
+from shared.config import load_config
+from shared.store import open_store
+from shared.window_table import WindowTable
+from train.cli import app
+from train.config import FitConfig
+from train.data import WindowData
+from train.delivery.loader import Loader
+from train.plan import plan, rows_covered
+from train.sources import build_order, open_sources
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory, small_store):
+    folder = tmp_path_factory.mktemp("plan")
+    path = folder / "fit.yaml"
+    store = small_store(folder / "store")
+    small_store(folder / "other", splits={"train": 9}, seed=3)
+    path.write_text(f"store: {store}\nrun: {folder / 'run'}\nbatch_size: 8\nepochs: 3\norder: {{candidates: 2}}\n")
+    return path
+
+
+def command(*arguments):
+    return guarded(lambda: app(["plan", *arguments], standalone_mode=False))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["order.unit=window", "data.max_rows=3", "data.max_tokens=1"],
+        ["order.unit=window", "order.buckets={budget: 20, multiple: 4}", "data.workers=2"],
+        ["mixture={sources: {other: {store: OTHER, batch_size: 4}}}"],
+    ],
+)
+def test_what_it_says_is_what_training_meets(config, overrides):
+    loaded = load_config(config, FitConfig, [text.replace("OTHER", str(config.parent / "other")) for text in overrides])
+    found = plan(loaded, ranks=2, cores=20)
+    main = WindowData(open_store(loaded.store), "default", "train", config=loaded.data)
+    sources = open_sources(loaded, main)
+    order = build_order(sources, loaded, 2)
+    assert found["steps"] == order.steps_before(3)
+    assert found["steps_first_epoch"] == order.steps_before(1)
+    assert found["workers"] == {"configured": loaded.data.workers, "advised": 6, "cores": 20}
+    with Loader(sources.datas, sources.shapes(order, 2), config=loaded.data, first_ids=sources.offsets) as loader:
+        batches = loader.batches(lambda step: order.batch(step).part(0, 1), 0, 0)
+        assert list(batches) == []
+        assert found["ring"] <= loader._maker.ring.bytes < found["ring"] + found["ring_slots"] * 4096
+    whole = [sources.datas[s.source].batch(s) for s in map(order.batch, range(order.steps_before(1)))]
+    rows = [int(batch.video_mask_BT.sum()) for batch in whole]
+    held = sum(batch.video_mask_BT.numel() for batch in whole)
+    assert found["padding"]["rows"] == pytest.approx(1 - sum(rows) / held)
+    words = sum(int(batch.token_mask_BKL.sum()) for batch in whole)
+    assert found["padding"]["tokens"] == pytest.approx(1 - words / sum(b.token_mask_BKL.numel() for b in whole))
+    assert found["read_per_epoch"] == sum(rows) * 8 * 2
+    assert [one["windows"] for one in found["sources"]] == [len(data) for data in sources.datas]
+    assert found["sources"][0]["page_cache"] == len(plainly_covered(main.windows)) * 8 * 2
+
+
+def plainly_covered(table):
+    windows = zip(table.video_W.tolist(), table.first_row_W.tolist(), table.rows_W.tolist(), strict=True)
+    return {(video, row) for video, first, rows in windows for row in range(first, first + rows)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_of_overlapping_windows_count_once(seed):
+    draw = np.random.default_rng(seed)
+    count = int(draw.integers(1, 40))
+    of_videos, none = draw.integers(0, 4, count).astype(np.int32), np.empty(0)
+    first, rows = draw.integers(0, 30, count), draw.integers(1, 12, count)
+    table = WindowTable(of_videos, none, none, first, rows, none, none, none)
+    assert rows_covered(table) == len(plainly_covered(table))
+
+
+def test_it_prints_text_or_json(config, capsys):
+    assert command(str(config), "--ranks", "2", "batch_size=12") == 0
+    text = capsys.readouterr().out
+    assert "72 windows of 24 videos" in text
+    assert "steps      6, 2 of them in the first epoch" in text
+    assert command(str(config), "--json", "--cores", "10") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["workers"]["advised"] == 6
+    assert not (config.parent / "run").exists()
+
+
+def test_a_request_that_cannot_be_trained_is_refused_alike(config, capsys):
+    assert command(str(config), "--ranks", "3") == 2
+    assert "batch_size=8" in capsys.readouterr().err
+    assert command(str(config), "train_split=none") == 2
+    assert "no windows of split 'none'" in capsys.readouterr().err
