@@ -158,7 +158,7 @@ def test_a_complete_run_says_what_it_was_and_does_nothing(config, whole):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_and_resumed_is_uninterrupted(config, whole, tmp_path, ranks):
-    """SIGKILL at step 8: in the middle of an epoch, two steps after the last checkpoint. Workers take over for a thread."""
+    """SIGKILL at step 8, in the middle of an epoch, two steps after a checkpoint; worker processes make the rest."""
     assert interrupted(config, tmp_path, ranks, "SIGKILL", 8) != 0
     if ranks == 2:
         assert exit_record(tmp_path)["code"] == 5

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.mapping import can_copy_mapped, copy_mapped, map_file
+from shared.mapping import CutCheck, can_copy_mapped, copy_mapped, map_file, sentinel
 
 DESCRIPTORS = Path("/proc/self/fd")
 
@@ -73,3 +73,23 @@ def test_copies_stop_at_the_first_piece_whose_file_was_cut(tmp_path):
     assert copied(39_000) == 0
     # Half in the last page, half behind it.
     assert copied(0, 20_000) == 1
+
+
+@pytest.mark.skipif(not can_copy_mapped(), reason="this system lets nobody copy mapped memory")
+@pytest.mark.parametrize("left", [0, 1, 4096, 8191, 8192, 9999])
+def test_a_cut_is_told_of_the_file_that_it_befell(tmp_path, left):
+    (first, _), (second, _) = file_of(tmp_path, 5000), file_of(tmp_path, 10_000)
+    arrays = map_file(first, 128, 4872), map_file(second, 0, 10_000), np.empty(0, np.uint8)
+    check = CutCheck(arrays)
+    assert check.first() is check.first() is None
+    os.truncate(second, left)
+    assert check.first() == 1
+    os.truncate(first, 4096)
+    assert check.first() == 0
+    # Cut before anybody looked.
+    assert sentinel(arrays[0]) is None
+    assert CutCheck(arrays[:1]).first() == 0
+
+
+def test_nothing_to_look_at_is_whole():
+    assert CutCheck(()).first() is None
