@@ -10,7 +10,7 @@ import torch
 
 from shared.errors import EnvironmentLacking
 from train.batch import Batch
-from train.delivery.arrays import BatchShape, layout
+from train.delivery.arrays import BatchArrays, BatchShape, layout
 
 # torch leaves most of it without types.
 _CUDA: Any = torch.cuda
@@ -19,8 +19,8 @@ _TENSOR_TYPES = {
 }  # fmt: skip
 
 
-def as_batch(block: torch.Tensor, shape: BatchShape) -> Batch:
-    """Views of a uint8 tensor, on any device, that holds the arrays of a batch one behind the other."""
+def on_device(block: torch.Tensor, shape: BatchShape) -> Batch:
+    """Views of a tensor of uint8, on any device, that holds the arrays of a batch one behind the other."""
     return Batch(
         **{
             field.name: block[field.start : field.start + field.bytes]
@@ -35,16 +35,19 @@ class Slot:
     """Who may still read a slot of the ring."""
 
     def __init__(self) -> None:
-        self._block: weakref.ref[np.ndarray] | None = None
+        self._handed_out: list[weakref.ref[np.ndarray]] = []
         self._copied: Any = None
 
-    def hand_out(self, block: np.ndarray) -> None:
-        """block: what every tensor of the batch is a view of, and keeps alive."""
-        self._block = weakref.ref(block)
+    def hand_out(self, arrays: BatchArrays) -> Batch:
+        """Tensors in the slot's own memory. arrays: views that nobody else holds."""
+        # A tensor keeps the array alive that it is made of, and so does every view of it, since they share a storage.
+        # (A view of an array would not do: NumPy has it keep whatever owns the memory.)
+        self._handed_out = [weakref.ref(array) for array in vars(arrays).values()]
+        return Batch(**{name: torch.from_numpy(array) for name, array in vars(arrays).items()})
 
     def in_use(self) -> bool:
         """Whether a tensor of the batch that was handed out is alive."""
-        return self._block is not None and self._block() is not None
+        return any(array() is not None for array in self._handed_out)
 
     def copying(self, device: torch.device) -> None:
         """A copy to a GPU has been asked for on its current stream."""

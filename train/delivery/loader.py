@@ -12,9 +12,9 @@ import torch
 
 from shared.errors import ClipmillError
 from train.batch import Batch
-from train.delivery.arrays import BatchShape
+from train.delivery.arrays import BatchArrays, BatchShape
 from train.delivery.config import DataConfig
-from train.delivery.handing_over import PageLock, Slot, as_batch
+from train.delivery.handing_over import PageLock, Slot, on_device
 from train.delivery.makers import Maker, ProcessMaker, ThreadMaker
 from train.delivery.ring import slot_bytes
 from train.delivery.sizing import batches_ahead, ring_slots
@@ -130,18 +130,17 @@ class Loader:
             "is to stay (tensor.clone()), or raise data.prefetch"
         )
 
-    def _answer(self) -> tuple[Slot, torch.Tensor, BatchShape]:
-        """The next batch that was asked for: its slot, its bytes, its shape."""
+    def _answer(self) -> tuple[int, BatchShape]:
+        """The slot and the shape of the next batch that was asked for."""
         number = self._underway.popleft()
         self._idle.append(number)
-        shape = self._maker.answer()
-        block = self._maker.ring.block(number, shape)
-        self._slots[number].hand_out(block)
-        return self._slots[number], torch.from_numpy(block), shape
+        return number, self._maker.answer()
 
     def _take(self) -> Batch:
-        slot, block, shape = self._answer()
-        if self._device.type == "cuda":
-            block = block.to(self._device, non_blocking=True)
-            slot.copying(self._device)
-        return as_batch(block, shape)
+        number, shape = self._answer()
+        slot, block = self._slots[number], self._maker.ring.block(number, shape)
+        if self._device.type != "cuda":
+            return slot.hand_out(BatchArrays.within(block, shape))
+        copied = torch.from_numpy(block).to(self._device, non_blocking=True)
+        slot.copying(self._device)
+        return on_device(copied, shape)

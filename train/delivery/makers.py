@@ -78,7 +78,7 @@ class ProcessMaker:
             for number in range(workers):
                 self._workers.append(WorkerProcess(f"{number + 1} of {workers}", memory))
             for worker in self._workers:
-                worker.tell(beginning)
+                worker.begin(beginning)
         except BaseException:
             self.close()
             raise
@@ -89,8 +89,8 @@ class ProcessMaker:
         selection = select()
         self.ring.ask(slot, selection)
         clips, candidates = selection.choice_BK.shape
-        request = Request(slot, selection.source, clips, candidates, selection.rows, selection.tokens)
-        self._workers[self._asks % len(self._workers)].tell(request)
+        request = Request(slot, selection.source, clips, candidates, selection.rows or 0, selection.tokens or 0)
+        self._workers[self._asks % len(self._workers)].ask(request)
         self._asked.append(self._readers[selection.source].shape_of(selection))
         self._asks += 1
 
@@ -98,7 +98,7 @@ class ProcessMaker:
         worker = self._workers[self._answers % len(self._workers)]
         self._answers += 1
         shape = self._asked.popleft()
-        worker.hear()
+        worker.answer()
         return shape
 
     def close(self) -> None:

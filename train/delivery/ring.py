@@ -48,8 +48,7 @@ class Ring:
         window_B[...], choice_BK[...] = selection.window_B, selection.choice_BK
 
     def block(self, slot: int, shape: BatchShape) -> np.ndarray:
-        """uint8 (shape.bytes,): the batch of a slot, as a new array: as long as it or a view of it lives, somebody has
-        the batch."""
+        """uint8 (shape.bytes,): the batch of a slot."""
         start = request_layout(shape.clips, shape.candidates).bytes
         return self._slot(slot)[start : start + shape.bytes]
 

@@ -67,7 +67,7 @@ class WindowReader:
         self._check(store.path)
         self._number_V = self.stream.index_of(self.manifest.video_ids)
         self._check_rows(store.path)
-        self.bag_W = self.windows.bag_W
+        self.bag_W, self._dtype = self.windows.bag_W, self.stream.dtype.name
         self.max_rows = min(config.max_rows, int(self.windows.rows_W.max()))
 
     def __len__(self) -> int:
@@ -95,10 +95,8 @@ class WindowReader:
 
     def shape(self, clips: int, candidates: int, rows: int | None = None, tokens: int | None = None) -> BatchShape:
         """Of a batch of so many clips with so many captions each; rows, tokens: None for all that any window has."""
-        return BatchShape(
-            clips, rows or self.max_rows, self.input_dim, candidates, tokens or self.tokens.max_tokens,
-            self.stream.dtype.name,
-        )  # fmt: skip
+        longest = tokens or self.tokens.max_tokens
+        return BatchShape(clips, rows or self.max_rows, self.input_dim, candidates, longest, self._dtype)
 
     def shape_of(self, selection: Selection) -> BatchShape:
         """Of the batch that a selection asks for."""

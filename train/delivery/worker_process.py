@@ -13,6 +13,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 from shared.errors import ClipmillError, RunFailed
+from train.delivery.worker import DONE, Beginning, Request
 
 # As this process finds modules, so must the worker: `shared` and `train` are common names.
 _PROGRAM = """\
@@ -61,19 +62,27 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def tell(self, message: object) -> None:
-        """Send something; to a dead worker nothing, since what it did before it died has still to be heard."""
+    def begin(self, beginning: Beginning) -> None:
+        """Tell the worker what it needs to know before the first request."""
         with suppress(ConnectionError):
-            self._channel.send(message)
+            self._channel.send(beginning)
 
-    def hear(self) -> None:
-        """Wait for the next answer. Raises the ClipmillError that it is, RunFailed where the worker is dead."""
+    def ask(self, request: Request) -> None:
+        """Ask for a batch; a dead worker for nothing, since what it did before it died has still to be heard."""
+        with suppress(ConnectionError):
+            self._channel.send_bytes(request.pack())
+
+    def answer(self) -> None:
+        """Wait until the next batch is made. Raises the ClipmillError that came instead, RunFailed where the worker is
+        dead."""
+        error: ClipmillError | None = None
         try:
-            answer: ClipmillError | None = self._channel.recv()
+            if self._channel.recv_bytes() != DONE:
+                error = self._channel.recv()
         except (EOFError, ConnectionError):
             raise self._death() from None
-        if answer is not None:
-            raise answer
+        if error is not None:
+            raise error
 
     def dismiss(self) -> None:
         """Tell the worker that nobody asks any more."""

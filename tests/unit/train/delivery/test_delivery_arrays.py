@@ -6,7 +6,7 @@ import torch
 
 from train.batch import Batch
 from train.delivery.arrays import BatchArrays, BatchShape, layout, request_layout
-from train.delivery.handing_over import as_batch
+from train.delivery.handing_over import Slot, on_device
 
 SHAPES = [
     BatchShape(3, 5, 7, 2, 4, "float16"),
@@ -36,10 +36,10 @@ def test_a_block_of_memory_holds_a_batch(shape):
     placed = BatchArrays.within(block, shape)
     for name, array in vars(given).items():
         getattr(placed, name)[...] = array
-    batch = as_batch(torch.from_numpy(block), shape)
-    assert list(vars(batch)) == list(vars(given)) == list(Batch.__dataclass_fields__)
-    for name, array in vars(given).items():
-        tensor = getattr(batch, name)
-        assert tensor.shape == array.shape
-        assert tensor.numpy().dtype == array.dtype
-        np.testing.assert_array_equal(tensor.numpy(), array)
+    for batch in (Slot().hand_out(placed), on_device(torch.from_numpy(block), shape)):
+        assert list(vars(batch)) == list(vars(given)) == list(Batch.__dataclass_fields__)
+        for name, array in vars(given).items():
+            tensor = getattr(batch, name)
+            assert tensor.shape == array.shape
+            assert tensor.numpy().dtype == array.dtype
+            np.testing.assert_array_equal(tensor.numpy(), array)
