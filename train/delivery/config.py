@@ -16,13 +16,14 @@ MAKING = ("workers", "prefetch", "verify", "mapping", "stage")
 
 class DataConfig(Config):
     """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
-    part. max_tokens: captions are cut there, null for the manifest set's own limit. workers: processes of each rank
-    that make batches, 0 for a thread of the training process; `train plan` says how many suit a machine. prefetch:
-    batches that each of them has made ahead.
+    part. max_tokens: captions are cut there, null for the manifest set's own limit.
+    workers: processes of each rank that make batches. 0 has a thread of the training process make them, which is enough
+    where rows lie in memory (the page cache); several wait for a slow disk at the same time. `train plan` says how many
+    suit a machine. prefetch: batches that each of them, or the thread, has made ahead.
     verify: rows are checked when first read, each time (`always`, several times slower), or `never`. mapping: `auto`
-    maps row files where that is safe, `pread` reads them, for file systems on which mapping fails or is slow; `mmap`
-    takes rows from memory directly, twice as fast, but a file that is cut in that very moment kills the process. stage:
-    a folder on a disk of this host, to which row files are copied before they are read; null reads them in the store.
+    maps row files where the system can, `pread` reads them, for file systems on which mapping fails or is slow; `mmap`
+    maps them or says why it cannot. stage: a folder on a disk of this host, to which row files are copied before they
+    are read; null reads them in the store.
     """
 
     max_rows: int = Field(default=64, ge=1)
