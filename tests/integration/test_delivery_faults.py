@@ -43,7 +43,7 @@ def selector(data):
     return lambda step: first_captions((np.arange(8) * 7 + step) % len(data), data.bag_W, 3)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGBUS])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGBUS, marks=pytest.mark.full)])
 def test_a_dead_worker_is_an_error_that_names_its_signal(path, number):
     data = opened(path)
     chosen = selector(data)
@@ -108,8 +108,8 @@ def test_one_interrupt_ends_parent_and_workers(path):
     assert not alive
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("pattern", ["features/default/*.npy", "manifests/*/tokens.npy"])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize("pattern", ["features/default/*.npy", "manifests/*/tokens.npy", "manifests/*/offsets.npy"])
 def test_a_file_that_is_cut_meanwhile_is_named(path, workers, pattern):
     data = opened(path)
     with loader(data, workers) as batches:
