@@ -80,6 +80,8 @@ def start_child(path):
         [sys.executable, str(CHILD), str(path), "2"],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, process_group=0,
+        # A shell that was put into the background has its children ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     workers = [psutil.Process(int(pid)) for pid in child.stdout.readline().split()]
     assert len(workers) == 2

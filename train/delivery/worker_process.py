@@ -45,7 +45,7 @@ class WorkerProcess:
         self._name = name
         self._channel, other = Pipe()
         command = [sys.executable, "-P", *(f"-W{option}" for option in sys.warnoptions)]
-        command += ["-c", _PROGRAM, json.dumps(sys.path), str(other.fileno()), str(memory)]
+        command += ["-c", _PROGRAM, json.dumps([str(path) for path in sys.path]), str(other.fileno()), str(memory)]
         try:
             with _blocked(_STOPS):
                 self._process = subprocess.Popen(
