@@ -13,6 +13,7 @@ from train.delivery.config import MAKING, DataConfig
 from train.distributed import DeviceName
 from train.losses import LossConfig, MilNceConfig
 from train.model import ModelConfig
+from train.negatives import NegativesConfig
 from train.optim import OptimConfig
 from train.order import BatchOrder, MixtureConfig, OrderConfig
 from train.retrieval import EvaluateConfig, check_metric
@@ -24,9 +25,10 @@ class FitConfig(Config):
 
     store, set, stream: what to train on; `stream` may stay out, a set knows its own. run: the folder that it fills.
     mixture: other stores to train on beside it, null for none. model: sizes and towers. loss: what is learned from.
-    optim: how. schedule: of the learning rate. order: which sample comes when. data: how much of a window is read.
-    checkpoint: when to save. evaluate: how to measure retrieval. device: `auto` is CUDA where there is one, else the
-    CPU. train_split, val_split: names in the set; no validation where val_split is null.
+    negatives: beyond the batch, null for none. optim: how. schedule: of the learning rate. order: which sample comes
+    when. data: how much of a window is read. checkpoint: when to save. evaluate: how to measure retrieval. device:
+    `auto` is CUDA where there is one, else the CPU. train_split, val_split: names in the set; no validation where
+    val_split is null.
     batch_size: the global batch, over all ranks; with order.buckets, the most that one holds. epochs or steps: one of
     them. seed: of weights, order and dropout.
     precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
@@ -43,6 +45,7 @@ class FitConfig(Config):
     val_split: str | None = "val"
     model: ModelConfig = ModelConfig()
     loss: LossConfig = MilNceConfig()
+    negatives: NegativesConfig | None = None
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     order: OrderConfig = OrderConfig()

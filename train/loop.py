@@ -34,6 +34,7 @@ from train.divergence import explained, refuse_bad_weights
 from train.embedded import embed_split
 from train.losses import Loss
 from train.model import build_model
+from train.negatives import build_negatives
 from train.optim import build_optimizer
 from train.order import Selection
 from train.permutation import mix_key
@@ -80,6 +81,9 @@ class Trainer:
             world.device
         )
         self.optimizer = build_optimizer(self.model, config.optim)
+        self.negatives = build_negatives(
+            config.negatives, self.model, world, videos=self.sources.videos, seed=config.seed
+        )
         self.log = RunLog(config.run, world.is_main)
         self.meter = Meter()
         self.best: float | None = None
@@ -96,6 +100,7 @@ class Trainer:
             factor=lambda index: learning_rate_factor(index, self.total, self.config.schedule),
             clip=self.config.optim.clip,
             total_steps=self.total,
+            negatives=self.negatives,
         )
         self.log.say(describe(self.config, self.world, self.sources, self.order, self.total, self.model))
         if start >= self.total:
@@ -220,6 +225,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "negatives": None if self.negatives is None else self.negatives.state_dict(),
             "order": self.order.state(done),
             "random": gather_random_states(random_state_N, self.world),
             "config": self.config.model_dump(mode="json"),
@@ -272,6 +278,8 @@ class Trainer:
             )
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
+        if self.negatives is not None:
+            self.negatives.load_state_dict(content["negatives"], self.model)
         self.best = content["best"]
         done = int(content["order"]["step"])
         self._saved_step = done

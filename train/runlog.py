@@ -103,6 +103,7 @@ def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrde
     return "\n".join(
         [
             *_source_lines(config, world, sources, order),
+            *([] if config.negatives is None else [f"remembered {config.negatives.described()}"]),
             f"steps      {total} = {total / first:g} times the {first} of the first epoch ({order.left_out} samples of "
             "it left out)",
             f"rate       {config.optim.name}, peak {config.optim.lr:g} after {warmup} warm-up steps, then "

@@ -12,9 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 from shared.errors import RunFailed
 from train.batch import Batch
 from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
-from train.losses import Loss
+from train.losses import Beyond, Loss
 from train.losses.accuracy import share_of_clips_won
 from train.model.two_tower import Embeddings, TwoTower
+from train.negatives import Negatives
+from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
 
 
@@ -48,10 +50,11 @@ class NonFiniteStep(RunFailed):
 
 
 class TrainStep:
-    """Calls in a row are the training; all state is in `model`, `optimizer` and the step's number.
+    """Calls in a row are the training; all state is in `model`, `optimizer`, `negatives` and the step's number.
 
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
+    negatives: beyond the batch, or None.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class TrainStep:
         factor: Callable[[int], float],
         clip: float | None,
         total_steps: int,
+        negatives: Negatives | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -72,6 +76,7 @@ class TrainStep:
         self._factor = factor
         self._clip = clip
         self._total_steps = total_steps
+        self._negatives = negatives
         self._forward = _wrap(model, world)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
@@ -83,17 +88,9 @@ class TrainStep:
         set_learning_rate(self.optimizer, self._factor(index))
         self.model.temperature.schedule_(index / self._total_steps)
         self.optimizer.zero_grad(set_to_none=True)
-        embeddings, video_ids_N = self._embeddings(batch)
-        loss = self._loss(
-            embeddings.video_BD,
-            embeddings.text_BKD,
-            embeddings.text_mask_BK,
-            video_ids_N,
-            temperature=embeddings.temperature,
-            bias=embeddings.bias,
-            world=self._world,
-            step=index,
-        )
+        inputs = self._inputs(batch)
+        embeddings, video_ids_N = self._embeddings(batch, inputs)
+        loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
         # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
         with torch.autocast(loss.device.type, enabled=False):
             torch.autograd.backward([loss])
@@ -101,19 +98,47 @@ class TrainStep:
         result = self._result(loss, norm, embeddings, video_ids_N)
         self.optimizer.step()
         self.model.temperature.clamp_()
+        if self._negatives is not None and fresh is not None:
+            self._negatives.after_step(fresh, self.model)
         return result
 
-    def _embeddings(self, batch: Batch) -> tuple[Embeddings, torch.Tensor]:
-        """Own videos, everybody's texts and masks, everybody's video ids."""
+    def _inputs(self, batch: Batch) -> tuple[torch.Tensor, ...]:
+        """What the model takes, with bags as wide as the widest of all ranks."""
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
         # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
         tokens_BKL, token_mask_BKL = (pad_bags(x, candidates) for x in (batch.tokens_BKL, batch.token_mask_BKL))
         caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
-        own = self._forward(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK)
+        return batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK
+
+    def _embeddings(self, batch: Batch, inputs: tuple[torch.Tensor, ...]) -> tuple[Embeddings, torch.Tensor]:
+        """Own videos, everybody's texts and masks, everybody's video ids."""
+        own = self._forward(*inputs)
         gathered = own._replace(
             text_BKD=gather_rows(own.text_BKD, self._world), text_mask_BK=gather_plain(own.text_mask_BK, self._world)
         )
         return gathered, gather_plain(batch.video_ids_B, self._world)
+
+    def _compare(
+        self, inputs: tuple[torch.Tensor, ...], embeddings: Embeddings, video_ids_N: torch.Tensor, index: int
+    ) -> tuple[torch.Tensor, Fresh | None]:
+        """This rank's share of the loss, and what is to be remembered when the step is taken."""
+
+        def loss(video_BD: torch.Tensor, text_NKD: torch.Tensor, beyond: Beyond | None = None) -> torch.Tensor:
+            return self._loss(
+                video_BD,
+                text_NKD,
+                embeddings.text_mask_BK,
+                video_ids_N,
+                temperature=embeddings.temperature,
+                bias=embeddings.bias,
+                beyond=beyond,
+                world=self._world,
+                step=index,
+            )
+
+        if self._negatives is None:
+            return loss(embeddings.video_BD, embeddings.text_BKD), None
+        return self._negatives.loss(loss, inputs, embeddings, video_ids_N, index)
 
     def _result(
         self, loss: torch.Tensor, norm: torch.Tensor, embeddings: Embeddings, video_ids_N: torch.Tensor

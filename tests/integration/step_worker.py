@@ -5,10 +5,11 @@ Run plainly for one process, or by torchrun for several:  step_worker.py CASES.j
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,25 @@ import train.losses.pairs
 import train.step
 from train.batch import Batch
 from train.distributed import World, distributed_world, gather_plain
-from train.losses import LOSSES, Loss, LossConfig, mil_nce
+from train.losses import LOSSES, Beyond, Loss, LossConfig, mil_nce
 from train.losses.pairs import make_pairs
 from train.losses.reductions import LogSums
-from train.model import ModelConfig, TokenSpec, build_model
+from train.model import ModelConfig, TokenSpec, TwoTower, build_model
+from train.negatives import Negatives, NegativesConfig, build_negatives
+from train.negatives.fresh import Fresh
+from train.negatives.keys import KeyTowers
+from train.negatives.queue import Queue, Ring
 from train.optim import OptimConfig, build_optimizer
 
 CLIPS, ROWS, CHANNELS, CANDIDATES, TOKENS, VOCABULARY = 12, 5, 6, 4, 7, 40
+FIRST_ID, VIDEOS = 50, 70
 STEPS = 3
 
 
 class Case(BaseModel):
     model: ModelConfig
     loss: LossConfig
+    negatives: NegativesConfig | None = None
     optim: OptimConfig
     fault: str | None = None
 
@@ -57,6 +64,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     for place, name, sound in SOUND:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))
     LOSSES["mil_nce"] = mean_of_log_probabilities if case.fault == "mean of log-probabilities" else mil_nce
+    memory = build_negatives(case.negatives, model, world, videos=VIDEOS, seed=3)
     step = train.step.TrainStep(
         model,
         optimizer,
@@ -65,6 +73,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         factor=lambda index: 1 / (index + 1),
         clip=case.optim.clip,
         total_steps=STEPS,
+        negatives=memory,
     )
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
@@ -72,8 +81,20 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     for index in range(STEPS):
         result = step(local_part(global_batch(index), world), index)
         gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        records.append({"result": vars(result), "gradients": gradients})
+        remembered = {} if memory is None else copy.deepcopy(flat(memory.state_dict()))
+        records.append({"result": vars(result), "gradients": gradients, "remembered": remembered})
     return {"steps": records, "weights": model.state_dict()}
+
+
+def flat(content: dict[str, Any], above: str = "") -> dict[str, torch.Tensor]:
+    """The tensors of nested dictionaries, by their path."""
+    found = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{above}{name}.")
+        elif isinstance(value, torch.Tensor):
+            found[above + name] = value
+    return found
 
 
 def global_batch(index: int) -> Batch:
@@ -91,7 +112,7 @@ def global_batch(index: int) -> Batch:
     words = torch.randint(1, TOKENS + 1, (CLIPS, CANDIDATES), generator=draw)
     tokens = torch.randint(1, VOCABULARY, (CLIPS, CANDIDATES, TOKENS), generator=draw)
     mask = torch.arange(TOKENS) < words[..., None]
-    ids = torch.arange(CLIPS) + 50
+    ids = torch.arange(CLIPS) + FIRST_ID
     ids[CLIPS - 2] = ids[0]
     return Batch(
         video_BTD=torch.randn(CLIPS, ROWS, CHANNELS, generator=draw, dtype=torch.float64),
@@ -181,11 +202,49 @@ def mean_of_log_probabilities(
     return pairs.mean(denominator_B - mean_B)
 
 
+def fresh_in_another_rank_order(fresh: Fresh, world: World) -> Fresh:
+    """Planted: the last rank's clips come first."""
+    return Fresh(*(torch.cat(x.chunk(world.size)[::-1]) for x in fresh))
+
+
+def fresh_of_own_clips(fresh: Fresh, world: World) -> Fresh:
+    """Planted: every rank remembers its own clips."""
+    return Fresh(*(x.chunk(world.size)[world.rank] for x in fresh))
+
+
+def spoiled_fresh(spoil: Callable[[Fresh, World], Fresh]) -> Callable[..., Fresh]:
+    return lambda self, *arguments: spoil(SOUND_FRESH(self, *arguments), self._world)
+
+
+def draw_under_no_name(self: Queue, step: int) -> Beyond:
+    """Planted: nobody knows which video an entry is of, so a clip's own one is a negative of it."""
+    beyond = SOUND_DRAW(self, step)
+    return beyond._replace(
+        video_ids_Q=torch.full_like(beyond.video_ids_Q, -1), text_ids_P=torch.full_like(beyond.text_ids_P, -1)
+    )
+
+
+def whole_ring(self: Ring) -> tuple[torch.Tensor, torch.Tensor]:
+    """Planted: places that nothing was ever put into count as entries."""
+    return self._vector_QD, self._ids_Q
+
+
+def follow_before_the_weights_move(self: KeyTowers, model: TwoTower) -> None:
+    """Planted: the key towers follow before the optimiser's step, so they are one step behind."""
+    SOUND_FOLLOW(self, getattr(self, "seen_before", self._towers))
+    self.seen_before = copy.deepcopy(model)
+
+
+SOUND_FRESH, SOUND_DRAW, SOUND_FOLLOW = Negatives._fresh, Queue.draw, KeyTowers.follow
 SOUND_BLOCKS = train.losses.grid.blocks
 SOUND = [
     (train.step, "gather_rows", train.step.gather_rows),
     (train.losses.pairs, "logsumexp_over_ranks", train.losses.pairs.logsumexp_over_ranks),
     (train.losses.grid, "blocks", SOUND_BLOCKS),
+    (Negatives, "_fresh", SOUND_FRESH),
+    (Queue, "draw", SOUND_DRAW),
+    (Ring, "content", Ring.content),
+    (KeyTowers, "follow", SOUND_FOLLOW),
 ]
 FAULTY = {
     ("gather without gradient", "gather_rows"): gather_without_gradient,
@@ -193,6 +252,11 @@ FAULTY = {
     ("gather backward only slices", "gather_rows"): gather_slicing_backward,
     ("columns without the other ranks", "logsumexp_over_ranks"): own_rows_only,
     ("a tile's edge left out", "blocks"): blocks_without_the_edge,
+    ("queue in another rank order", "_fresh"): spoiled_fresh(fresh_in_another_rank_order),
+    ("queue of own clips", "_fresh"): spoiled_fresh(fresh_of_own_clips),
+    ("own video in the queue", "draw"): draw_under_no_name,
+    ("empty part of the queue", "content"): whole_ring,
+    ("keys follow too early", "follow"): follow_before_the_weights_move,
 }
 
 if __name__ == "__main__":

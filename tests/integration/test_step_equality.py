@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,14 @@ WORDS = {"name": "words", "word_dim": 5, "hidden": 11}
 BERT = {"name": "bert", "weights": "TINY_BERT"}
 
 
-def case(video: dict, text: dict, loss: dict | None = None, fault: str | None = None, **optim: Any) -> str:
+def case(
+    video: dict,
+    text: dict,
+    loss: dict | None = None,
+    fault: str | None = None,
+    negatives: dict | None = None,
+    **optim: Any,
+) -> str:
     return json.dumps(
         {
             "model": {
@@ -36,6 +45,7 @@ def case(video: dict, text: dict, loss: dict | None = None, fault: str | None = 
                 "logit_bias": -2.0 if loss and loss["name"] == "sigmoid" else None,
             },
             "loss": loss or {"name": "mil_nce"},
+            "negatives": negatives,
             "optim": {"name": "sgd", "lr": 0.05, "clip": 0.3, **optim},
             "fault": fault,
         }
@@ -69,25 +79,54 @@ TILED = {
     for tile in (0, 5)
 }
 CASES |= TILED
-FAULTS = [
-    "gather without gradient",
-    "gather with own gradient only",
-    "gather backward only slices",
-    "temperature counted per rank",
-    "columns without the other ranks",
-    "mean of log-probabilities",
-    "a tile's edge left out",
-]
+# 12 clips a step and more captions wrap both rings at once; a bank of 70 videos knows 11 of them.
+NEGATIVES = {
+    "queue": {"name": "queue", "size": 17},
+    "moco": {"name": "moco", "size": 17, "momentum": 0.6},
+    "bank": {"name": "bank", "size": 40},
+}
+REMEMBERING = {
+    f"{name}-{kind}-tile-{tile}": case({"name": "mean"}, WORDS, {**loss, "tile": tile}, negatives=negatives)
+    for name, loss in LOSSES.items()
+    for kind, negatives in NEGATIVES.items()
+    for tile in (0, 5)
+}
+SAMPLE = random.Random(6).sample(sorted(REMEMBERING), 6)
+CASES |= {name: REMEMBERING[name] for name in SAMPLE}
+FAULTS = {
+    "gather without gradient": "mil-nce-tile-5",
+    "gather with own gradient only": "mil-nce-tile-5",
+    "gather backward only slices": "mil-nce-tile-5",
+    "temperature counted per rank": "mil-nce-tile-5",
+    "columns without the other ranks": "mil-nce-tile-5",
+    "mean of log-probabilities": "mil-nce-tile-5",
+    "a tile's edge left out": "mil-nce-tile-5",
+    "queue in another rank order": "mil-nce-queue-tile-5",
+    "queue of own clips": "mil-nce-queue-tile-5",
+    "own video in the queue": "mil-nce-queue-tile-5",
+    "empty part of the queue": "mil-nce-queue-tile-5",
+    "keys follow too early": "mil-nce-moco-tile-5",
+}
+CASES |= {name: REMEMBERING[name] for name in FAULTS.values() if name in REMEMBERING}
 PLANTED = {
-    f"planted: {fault}": case({"name": "mean"}, WORDS, {"name": "mil_nce", "tile": 5}, fault=fault) for fault in FAULTS
+    f"planted: {fault}": json.dumps(json.loads(CASES[name]) | {"fault": fault}) for fault, name in FAULTS.items()
 }
 
 
 @pytest.fixture(scope="module")
 def run_world(tmp_path_factory):
     """World size -> what each rank saved, each world run once, even if it fails."""
-    folder = tmp_path_factory.mktemp("equality")
-    (folder / "cases.json").write_text(json.dumps(CASES | PLANTED))
+    return worlds(tmp_path_factory.mktemp("equality"), CASES | PLANTED)
+
+
+@pytest.fixture(scope="module")
+def run_remembering(tmp_path_factory):
+    """The same of every loss with everything that can be remembered."""
+    return worlds(tmp_path_factory.mktemp("remembering"), REMEMBERING)
+
+
+def worlds(folder: Path, cases: dict[str, str]) -> Callable[[int], list[dict[str, Any]]]:
+    (folder / "cases.json").write_text(json.dumps(cases))
     save_tiny_bert(folder / "bert")
     stderr: dict[int, str] = {}
 
@@ -135,13 +174,14 @@ def assert_same_training(actual: dict[str, Any], expected: dict[str, Any]) -> No
         for key, value in theirs["result"].items():
             assert ours["result"][key] == pytest.approx(value, rel=TOLERANCE, abs=TOLERANCE), (index, key)
         assert_same_tensors(ours["gradients"], theirs["gradients"], f"step {index}, gradient of")
+        assert_same_tensors(ours["remembered"], theirs["remembered"], f"step {index}, remembered")
     assert_same_tensors(actual["weights"], expected["weights"], "weights of")
 
 
 def assert_same_tensors(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
-        assert value.dtype in (torch.float64, torch.int64)
+        assert value.dtype in (torch.float64, torch.int64, torch.bool)
         torch.testing.assert_close(
             actual[name], value, rtol=TOLERANCE, atol=TOLERANCE, msg=lambda text, name=name: f"{what} {name}: {text}"
         )
@@ -164,7 +204,24 @@ def test_the_check_catches_a_planted_fault(run_world, fault, size):
     [alone] = run_world(1)
     for rank in run_world(size):
         with pytest.raises(AssertionError):
-            assert_same_training(rank[f"planted: {fault}"], alone["mean-words"])
+            assert_same_training(rank[f"planted: {fault}"], alone[FAULTS[fault]])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_every_rank_remembers_what_one_process_does(run_remembering, name, size):
+    [alone] = run_remembering(1)
+    for rank in run_remembering(size):
+        assert_same_training(rank[name], alone[name])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", NEGATIVES)
+@pytest.mark.parametrize("name", LOSSES)
+def test_tiles_remember_what_the_whole_matrix_does(run_remembering, name, kind):
+    [alone] = run_remembering(1)
+    assert_same_training(alone[f"{name}-{kind}-tile-5"], alone[f"{name}-{kind}-tile-0"])
 
 
 @pytest.mark.parametrize("name", LOSSES)

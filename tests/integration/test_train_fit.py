@@ -214,6 +214,25 @@ def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_sto
     assert "data_seen.sources.other.windows: 90 -> 93" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "overrides", [("queue", "size=17"), ("moco", "size=17"), ("bank", "size=40")], ids=lambda o: o[0]
+)
+def test_what_is_remembered_goes_on_too(config, tmp_path, overrides, monkeypatch, capsys):
+    """Stopped after step 7 of 18, in the middle of an epoch."""
+    name, size = overrides
+    arguments = ["fit", str(config), f"negatives.name={name}", f"negatives.{size}"]
+    assert command(*arguments, f"run={tmp_path / 'whole'}") == 0
+    monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, "SIGTERM"))
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 4
+    monkeypatch.undo()
+    assert "remembered " in capsys.readouterr().out
+    content = load_checkpoint(checkpoint_path(tmp_path / "run", 7))
+    assert content["negatives"]["memory"]
+    assert (content["negatives"]["keys"] is not None) == (name == "moco")
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 0
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
 def after_signal(after: Any, name: str) -> Any:
     def wrapped(self: Trainer, done: int, result: Any) -> None:
         if done == 7:
@@ -335,6 +354,8 @@ def test_a_damaged_log_is_one_message(config, started, capsys):
         (["train_split=test"], 2, "no windows of split 'test'; it has train, val"),
         (["batch_size=1000"], 2, "not one batch can be filled; use at most batch_size=72"),
         (["device=cuda"], 3, "device=cuda, but torch finds no CUDA device"),
+        (["negatives.name=queue"], 2, "negatives.size: missing"),
+        (["negatives.name=queue", "negatives.size=1000000000"], 2, "lower negatives.size or raise the limit"),
         (["rubbish"], 2, "override 'rubbish' is not of the form key=value"),
     ],
 )

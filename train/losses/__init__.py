@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 
 from train.distributed import ALONE, World
+from train.losses.beyond import Beyond
 from train.losses.dual_softmax import DualSoftmaxConfig, dual_softmax
 from train.losses.info_nce import InfoNceConfig, info_nce
 from train.losses.mil_nce import MilNceConfig, mil_nce
@@ -43,24 +44,27 @@ class Loss:
         *,
         temperature: torch.Tensor | float,
         bias: torch.Tensor | None = None,
+        beyond: Beyond | None = None,
         world: World = ALONE,
         step: int = 0,
     ) -> torch.Tensor:
         """This rank's scalar; the mean over ranks is the loss of the global batch.
 
         video_BD: (B, D) of this rank's clips. text_NKD, mask_NK bool, video_ids_N int64: of the N = W*B clips of all
-        ranks, in rank order. bias: of the logits, for the loss that has one. step: number of the global batch.
+        ranks, in rank order. bias: of the logits, for the loss that has one. beyond: remembered negatives, or None.
+        step: number of the global batch.
         """
         if self._samples:
             mask_NK = sample_candidate(mask_NK, self._seed, step)
-        extra: dict[str, Any] = {} if bias is None else {"bias": bias}
+        extra: dict[str, Any] = self._options if bias is None else self._options | {"bias": bias}
         return self._function(
-            video_BD, text_NKD, mask_NK, video_ids_N, temperature=temperature, world=world, **self._options, **extra
+            video_BD, text_NKD, mask_NK, video_ids_N, temperature=temperature, beyond=beyond, world=world, **extra
         )
 
 
 __all__ = [
     "LOSSES",
+    "Beyond",
     "DualSoftmaxConfig",
     "InfoNceConfig",
     "Loss",

@@ -8,7 +8,9 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from train.distributed import ALONE, World
+from train.distributed import ALONE, World, logsumexp_over_ranks
+from train.losses.beyond import Beyond
+from train.losses.grid import TileSide
 from train.losses.pairs import PairConfig, make_pairs
 from train.losses.reductions import LogSums, WeightedLogSums
 
@@ -34,8 +36,9 @@ def dual_softmax(
     temperature: torch.Tensor | float,
     prior: float = 1.0,
     mask_same_video: bool = True,
-    tile: int | Literal["auto"] = "auto",
+    tile: TileSide = "auto",
     clamp_gradient: None = None,
+    beyond: Beyond | None = None,
     world: World = ALONE,
 ) -> torch.Tensor:
     """Scalar loss over a global batch, float32 (float64 for float64 input), differentiable in all floating inputs.
@@ -55,6 +58,10 @@ def dual_softmax(
     mean, its video remains a negative for, and takes part in the choice of, the other clips' texts. Clips of one video
     are left out of each other's sums in the same way. A batch without any candidate has loss 0 and zero gradients.
 
+    beyond: remembered texts are further j, k of both sums over texts, remembered videos further i' and j of both sums
+    over clips, without pairs of one video or of two remembered ones: a remembered text chooses among the clips of the
+    batch, a remembered video among its texts.
+
     Ranks, tile: as in mil_nce.
     """
     pairs = make_pairs(
@@ -66,10 +73,19 @@ def dual_softmax(
         mask_same_video=mask_same_video,
         tile=tile,
         clamp_gradient=clamp_gradient,
+        beyond=beyond,
         world=world,
     )
-    clip_B, text_M, _ = pairs.softened(prior).log_sums(LogSums(), with_own=True)
-    rows_B, texts_M, own_BK = pairs.log_sums(WeightedLogSums(prior), with_own=True, vectors=(clip_B, text_M))
+    soft, weighted = pairs.softened(prior), WeightedLogSums(prior)
+    clips, texts = soft.sums_beyond(LogSums())
+    clip_B, text_M, _ = soft.log_sums(LogSums(), with_own=True, beyond=(clips, texts))
+    vectors = (
+        (clip_B, logsumexp_over_ranks(clips[1], world)) if clips else (),
+        (pairs.own_bags(text_M).flatten(), logsumexp_over_ranks(texts[1], world)) if texts else (),
+    )
+    rows_B, texts_M, own_BK = pairs.log_sums(
+        weighted, with_own=True, vectors=(clip_B, text_M), beyond=pairs.sums_beyond(weighted, vectors)
+    )
     by_text_BK = own_BK * _weights(own_BK / prior - pairs.own_bags(text_M), pairs.own_mask)
     by_clip_BK = own_BK * _weights(own_BK / prior - clip_B.unsqueeze(1), pairs.own_mask)
     video_to_texts_B = rows_B - pairs.over_bag(by_text_BK)

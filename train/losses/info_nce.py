@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 
 from train.distributed import ALONE, World
+from train.losses.beyond import Beyond
+from train.losses.grid import TileSide
 from train.losses.pairs import PairConfig, make_pairs
 from train.losses.reductions import LogSums
 
@@ -25,8 +27,9 @@ def info_nce(
     *,
     temperature: torch.Tensor | float,
     mask_same_video: bool = True,
-    tile: int | Literal["auto"] = "auto",
+    tile: TileSide = "auto",
     clamp_gradient: float | None = None,
+    beyond: Beyond | None = None,
     world: World = ALONE,
 ) -> torch.Tensor:
     """Scalar loss over a global batch, float32 (float64 for float64 input), differentiable in all floating inputs.
@@ -40,6 +43,9 @@ def info_nce(
     Ragged bags: an empty slot is in no sum; a clip without any candidate is left out of the mean, its video remains a
     negative for the other clips' texts; a batch without any candidate has loss 0 and zero gradients.
 
+    beyond: the first denominator also sums exp(v_i . t_q / temperature) over remembered texts q, the second one
+    exp(v_q . t_ik / temperature) over remembered videos q and k, without those of the clip's own video.
+
     Ranks, tile, clamp_gradient: as in mil_nce.
     """
     pairs = make_pairs(
@@ -51,6 +57,7 @@ def info_nce(
         mask_same_video=mask_same_video,
         tile=tile,
         clamp_gradient=clamp_gradient,
+        beyond=beyond,
         world=world,
     )
     rows_B, texts_M, own_BK = pairs.log_sums(LogSums(), with_own=False)

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 
 from train.distributed import ALONE, World
+from train.losses.beyond import Beyond
+from train.losses.grid import TileSide
 from train.losses.pairs import PairConfig, make_pairs
 from train.losses.reductions import LogSums
 
@@ -31,8 +33,9 @@ def mil_nce(
     temperature: torch.Tensor | float,
     positives: Literal["once", "twice"] = "once",
     mask_same_video: bool = True,
-    tile: int | Literal["auto"] = "auto",
+    tile: TileSide = "auto",
     clamp_gradient: float | None = None,
+    beyond: Beyond | None = None,
     world: World = ALONE,
 ) -> torch.Tensor:
     """Scalar loss over a global batch, float32 (float64 for float64 input), differentiable in all floating inputs.
@@ -48,6 +51,11 @@ def mil_nce(
     candidate has no positive, so it is left out of the mean; its video remains a negative for the other clips' texts.
     A batch without any candidate at all has loss 0 and zero gradients.
 
+    beyond: remembered negatives, which join both sums of N_i; a clip's own video is left out of them:
+
+        N_i += sum over remembered texts q of exp(v_i . t_q / temperature)
+             + sum over remembered videos q, k of exp(v_q . t_ik / temperature)
+
     With several ranks each brings its own B clips, all N = W*B bags, and gets its share (see train/losses/pairs.py).
     tile, clamp_gradient: as in PairConfig.
     """
@@ -60,6 +68,7 @@ def mil_nce(
         mask_same_video=mask_same_video,
         tile=tile,
         clamp_gradient=clamp_gradient,
+        beyond=beyond,
         world=world,
     )
     rows_B, texts_M, own_BK = pairs.log_sums(LogSums(), with_own=False)

@@ -2,7 +2,8 @@
 
 A loss is the mean over the clips of the global batch that have a caption. Each rank computes the terms of its own clips
 from its own rows of the similarity matrix, so no rank holds the whole matrix; what a text sums over the clips of all
-ranks is completed by `logsumexp_over_ranks`. The scalar that a rank returns is its clips' share times the number of
+ranks is completed by `logsumexp_over_ranks`. Negatives beyond the batch (beyond.py) join the sums of own clips and of
+own texts, before the latter are completed. The scalar that a rank returns is its clips' share times the number of
 ranks, so that the mean over ranks is the loss of the global batch (see train/distributed.py).
 
 Letters as in grid.py.
@@ -18,16 +19,13 @@ from pydantic import Field
 
 from shared.config import Config
 from train.distributed import ALONE, World, logsumexp_over_ranks
-from train.losses.grid import Grid
+from train.losses.beyond import Beyond, Block, clips_block, texts_block, with_bias
+from train.losses.grid import Grid, TileSide, side_of_tiles
 from train.losses.masking import at_least_float32, masked_logsumexp
-from train.losses.reductions import LogSums, Reduction, Tensors
+from train.losses.reductions import LogSums, Reduction, RowLogSums, Tensors
 from train.losses.tiled import grid_sums
 
 TileSize = Literal["auto"] | Annotated[int, Field(ge=0)]
-# Logits of one rank above which `auto` cuts tiles: below, the whole matrix costs little and is computed once.
-_WHOLE_LOGITS = 1 << 18
-# Logits of a tile: on a CPU so few that a tile stays in a core's cache, on a GPU so many that it is kept busy.
-_TILE_LOGITS = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
 class PairConfig(Config):
@@ -47,7 +45,10 @@ class PairConfig(Config):
 
 @dataclass(frozen=True)
 class Pairs:
-    """video_BD: divided by the temperature, float32 or better. text_MD: of the global batch, empty slots as given."""
+    """video_BD: divided by the temperature, float32 or better. text_MD: of the global batch, empty slots as given.
+
+    clips_beyond, texts_beyond: own clips against remembered texts, own texts against remembered videos, if any.
+    """
 
     video_BD: torch.Tensor
     text_MD: torch.Tensor
@@ -57,6 +58,8 @@ class Pairs:
     side: int
     clamp: torch.Tensor | None
     world: World
+    clips_beyond: Block | None = None
+    texts_beyond: Block | None = None
 
     @property
     def own(self) -> slice:
@@ -69,21 +72,49 @@ class Pairs:
 
     def softened(self, prior: float) -> Pairs:
         """The same with all logits divided by `prior`."""
-        return replace(self, video_BD=self.video_BD / prior)
+        clips, texts = (block and block.softened(prior) for block in (self.clips_beyond, self.texts_beyond))
+        return replace(self, video_BD=self.video_BD / prior, clips_beyond=clips, texts_beyond=texts)
 
     def sums(self, reduction: Reduction, *, with_own: bool, vectors: Tensors = ()) -> tuple[torch.Tensor, ...]:
         """`grid_sums` of this rank's rows: what texts sum is over this rank's clips only."""
-        grid = Grid(
-            self.mask_NK, self.ids_N, self.own.start, len(self.video_BD), with_own, self.mask_same_video, self.side
-        )
+        first = self.own.start
+        ids_B = self.ids_N[self.own]
+        grid = Grid(ids_B, self.mask_NK, self.ids_N, first, with_own, self.mask_same_video, self.side)
         return grid_sums(reduction, grid, self.video_BD, self.text_MD, vectors, self.clamp)
 
+    def sums_beyond(self, reduction: Reduction, vectors: tuple[Tensors, Tensors] = ((), ())) -> tuple[Tensors, Tensors]:
+        """`Block.sums` of own clips (B,) against remembered texts, and of own texts (B*K,) against remembered videos;
+        () where there is nothing. vectors: those of the two blocks."""
+        blocks = (self.clips_beyond, self.texts_beyond)
+        clips, texts = (block.sums(reduction, v) if block else () for block, v in zip(blocks, vectors, strict=True))
+        return clips, texts
+
     def log_sums(
-        self, reduction: LogSums, *, with_own: bool, vectors: Tensors = ()
+        self,
+        reduction: LogSums,
+        *,
+        with_own: bool,
+        vectors: Tensors = (),
+        beyond: tuple[Tensors, Tensors] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """rows (B,): of each own clip over all texts; texts (M,): of each text over all ranks' clips; own (B, K)."""
+        """rows (B,): of each own clip over all texts, remembered ones included; texts (M,): of each text over all
+        ranks' clips and the remembered ones; own (B, K).
+
+        beyond: what `sums_beyond` gave for the same reduction; None for plain log-sums.
+        """
+        clips, texts = self.sums_beyond(RowLogSums()) if beyond is None else beyond
         rows_B, texts_M, own_BK = self.sums(reduction, with_own=with_own, vectors=vectors)
+        if clips:
+            rows_B = torch.logaddexp(rows_B, clips[0])
+        if texts:
+            # Into the own texts alone, so that what is the same on all ranks is counted once.
+            before, own_M, after = self._around_own(texts_M)
+            texts_M = torch.cat([before, torch.logaddexp(own_M, texts[0]), after])
         return rows_B, logsumexp_over_ranks(texts_M, self.world), own_BK
+
+    def _around_own(self, texts_M: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        candidates = self.mask_NK.shape[1]
+        return texts_M.tensor_split([self.own.start * candidates, self.own.stop * candidates])
 
     def own_bags(self, texts_M: torch.Tensor) -> torch.Tensor:
         """(B, K): of one number a text, those of the own clips."""
@@ -111,39 +142,47 @@ def make_pairs(
     *,
     temperature: torch.Tensor | float,
     mask_same_video: bool,
-    tile: int | Literal["auto"],
+    tile: TileSide,
     clamp_gradient: float | None,
     bias: torch.Tensor | float | None = None,
+    beyond: Beyond | None = None,
     world: World = ALONE,
 ) -> Pairs:
     """The arguments of a loss, checked for their sizes; differentiable in video, text, temperature and bias.
 
-    bias: added to every logit. Raises ValueError when the ids are not those of `world.size` times these clips.
+    bias: added to every logit. beyond: remembered negatives, or None. Raises ValueError when the ids are not
+    those of `world.size` times these clips.
     """
     rows, (clips, candidates) = len(video_BD), mask_NK.shape
     if clips != rows * world.size:
         raise ValueError(f"{clips} bags of texts for {rows} clips on each of {world.size} ranks, expected as many")
+    own = slice(rows * world.rank, rows * (world.rank + 1))
     with torch.autocast(video_BD.device.type, enabled=False):
         scaled_BD, text_MD = at_least_float32(video_BD) / temperature, at_least_float32(text_NKD).flatten(0, 1)
         if bias is not None:
-            # One more dimension, 1 in every text, adds it to all logits at no cost in code or in passes.
-            bias_B1 = torch.as_tensor(bias, dtype=scaled_BD.dtype, device=scaled_BD.device).expand(rows, 1)
-            scaled_BD = torch.cat([scaled_BD, bias_B1], dim=1)
+            scaled_BD = with_bias(scaled_BD, bias)
             text_MD = torch.cat([text_MD, text_MD.new_ones(len(text_MD), 1)], dim=1)
-    side = _automatic_side(rows, clips, candidates, video_BD.device) if tile == "auto" else tile
-    clamp = None
-    if clamp_gradient is not None:
-        # In the logits' precision: a number over a tensor of integers would be float32.
-        clamp = clamp_gradient * world.size / captioned_clips(mask_NK).to(scaled_BD.dtype)
-    return Pairs(scaled_BD, text_MD, mask_NK, ids_N, mask_same_video, side, clamp, world)
+        clamp = None
+        if clamp_gradient is not None:
+            # In the logits' precision: a number over a tensor of integers would be float32.
+            clamp = clamp_gradient * world.size / captioned_clips(mask_NK).to(scaled_BD.dtype)
+        clips_beyond = texts_beyond = None
+        if beyond is not None:
+            clips_beyond = clips_block(beyond, scaled_BD, ids_N[own], biased=bias is not None, tile=tile, clamp=clamp)
+            texts_beyond = texts_block(
+                beyond,
+                text_NKD[own],
+                mask_NK[own],
+                ids_N[own],
+                temperature=temperature,
+                bias=bias,
+                tile=tile,
+                clamp=clamp,
+            )
+    side = side_of_tiles(tile, rows, clips, candidates, video_BD.device)
+    return Pairs(scaled_BD, text_MD, mask_NK, ids_N, mask_same_video, side, clamp, world, clips_beyond, texts_beyond)
 
 
 def captioned_clips(mask_NK: torch.Tensor) -> torch.Tensor:
     """Scalar, at least 1: the clips with a caption."""
     return mask_NK.any(dim=1).sum().clamp(min=1)
-
-
-def _automatic_side(rows: int, clips: int, candidates: int, device: torch.device) -> int:
-    if rows * clips * candidates <= _WHOLE_LOGITS:
-        return 0
-    return max(1, int((_TILE_LOGITS["cuda" if device.type == "cuda" else "cpu"] / candidates) ** 0.5))

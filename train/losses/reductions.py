@@ -1,6 +1,6 @@
 """What is summed over the logits, and its gradient, one tile at a time.
 
-Each reduction gives one number a row (a clip against all texts) and, but for the softplus, one number a text (that text
+Each reduction gives one number a row (a clip against all texts) and, where it says so, one number a text (that text
 against all clips of this rank). `reduce` is what autograd may differentiate; `gradient` says the same by hand, from the
 finished sums, so that no tile has to be kept.
 """
@@ -53,6 +53,18 @@ class LogSums:
         by_row_TV = (part.logit_TV - row_T[:, None]).exp_().mul_(row_grad_T[:, None])
         by_text_TV = part.logit_TV.sub_(text_V).exp_().mul_(text_grad_V)
         return by_row_TV.add_(by_text_TV), ()
+
+
+class RowLogSums:
+    """log of the sum of exp(logit), of rows alone."""
+
+    in_logs = True
+
+    def reduce(self, part: Part) -> Tensors:
+        return (part.logit_TV.logsumexp(dim=1),)
+
+    def gradient(self, part: Part) -> tuple[torch.Tensor, Tensors]:
+        return part.logit_TV.sub_(part.sums[0][:, None]).exp_().mul_(part.grads[0][:, None]), ()
 
 
 class SoftplusSums:

@@ -24,7 +24,8 @@ def grid_sums(
     clamp: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """The reduction's sums over the logits video . text: rows (B,), then texts (M,) if it has them, then the clips' own
-    logits (B, K), zero in empty slots. Differentiable once in video, text and vectors.
+    logits (B, K), zero in empty slots, or (B, 0) where no row has own texts. Differentiable once in video, text and
+    vectors.
 
     vectors: (B,) of the rows and (M,) of the texts, where the reduction wants them. clamp: scalar, the largest absolute
     gradient at one logit, or None. Precision is that of the inputs, whatever the autocast.
@@ -49,7 +50,7 @@ def _whole(
     [rows] = grid.row_blocks()
     [tile] = grid.tiles(rows)
     clean_MD = grid.clean(text_MD, tile.texts)
-    own_BK = _own_logits(video_BD, clean_MD[grid.own_texts(rows)])
+    own_BK = _own_logits(video_BD, clean_MD[grid.own_texts(rows)], grid.own_candidates)
     logit_BM = grid.logits(video_BD, clean_MD, tile)
     if clamp is not None:
         for x in (own_BK, logit_BM):
@@ -58,9 +59,9 @@ def _whole(
     return *reduction.reduce(Part(logit_BM, vectors)), own_BK
 
 
-def _own_logits(video_TD: torch.Tensor, text_VD: torch.Tensor) -> torch.Tensor:
+def _own_logits(video_TD: torch.Tensor, text_VD: torch.Tensor, candidates: int) -> torch.Tensor:
     """(T, K): each clip with its own texts."""
-    bags_TKD = text_VD.view(len(video_TD), -1, video_TD.shape[1])
+    bags_TKD = text_VD.view(len(video_TD), candidates, video_TD.shape[1])
     return (bags_TKD @ video_TD.unsqueeze(-1)).squeeze(-1)
 
 
@@ -77,10 +78,10 @@ class _Tiled(torch.autograd.Function):
     ) -> tuple[torch.Tensor, ...]:
         join = torch.logaddexp if reduction.in_logs else torch.add
         sums: list[torch.Tensor] = []
-        own_BK = video_BD.new_zeros(len(video_BD), grid.mask_NK.shape[1])
+        own_BK = video_BD.new_zeros(len(video_BD), grid.own_candidates)
         for rows in grid.row_blocks():
             video_TD = video_BD[rows]
-            own_BK[rows] = _own_logits(video_TD, grid.clean(text_MD, grid.own_texts(rows)))
+            own_BK[rows] = _own_logits(video_TD, grid.clean(text_MD, grid.own_texts(rows)), grid.own_candidates)
             for tile in grid.tiles(rows):
                 logit_TV = grid.logits(video_TD, grid.clean(text_MD, tile.texts), tile)
                 parts = reduction.reduce(Part(logit_TV, _cut(vectors, tile.rows, tile.texts)))
@@ -99,7 +100,9 @@ class _Tiled(torch.autograd.Function):
         video_BD, text_MD, *rest = ctx.saved_tensors
         with torch.autocast(video_BD.device.type, enabled=False):
             vectors, sums = tuple(rest[: ctx.vectors]), tuple(rest[ctx.vectors :])
-            results = _pull_back(ctx.reduction, ctx.grid, ctx.clamp, video_BD, text_MD, vectors, sums, grads)
+            # Keys and what a queue remembers are constants: half of the products can be spared.
+            wanted = ctx.needs_input_grad[3:5]
+            results = _pull_back(ctx.reduction, ctx.grid, ctx.clamp, wanted, video_BD, text_MD, vectors, sums, grads)
         return None, None, None, *results
 
 
@@ -107,21 +110,28 @@ def _pull_back(
     reduction: Reduction,
     grid: Grid,
     clamp: torch.Tensor | None,
+    wanted: tuple[bool, bool],
     video_BD: torch.Tensor,
     text_MD: torch.Tensor,
     vectors: Tensors,
     sums: Tensors,
     grads: Tensors,
-) -> tuple[torch.Tensor, ...]:
-    """Gradients of video, text and vectors from those of the sums and of the own logits (last)."""
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of video and text, None for one that is not wanted, and of the vectors, from those of the sums and of
+    the own logits (last)."""
     *sum_grads, own_grad_BK = grads
-    video_grad_BD, text_grad_MD, *vector_grads = (torch.zeros_like(x) for x in (video_BD, text_MD, *vectors))
+    video_grad_BD, text_grad_MD = (
+        torch.zeros_like(x) if want else None for x, want in zip((video_BD, text_MD), wanted, strict=True)
+    )
+    vector_grads = [torch.zeros_like(x) for x in vectors]
     for rows in grid.row_blocks():
         own = grid.own_texts(rows)
         own_grad_TK = _clamped(own_grad_BK[rows], clamp)
-        bags_TKD = grid.clean(text_MD, own).view(*own_grad_TK.shape, -1)
-        video_grad_BD[rows] += (own_grad_TK.unsqueeze(1) @ bags_TKD).squeeze(1)
-        text_grad_MD[own] += (own_grad_TK.unsqueeze(-1) * video_BD[rows].unsqueeze(1)).flatten(0, 1)
+        if video_grad_BD is not None:
+            bags_TKD = grid.clean(text_MD, own).view(*own_grad_TK.shape, video_BD.shape[1])
+            video_grad_BD[rows] += (own_grad_TK.unsqueeze(1) @ bags_TKD).squeeze(1)
+        if text_grad_MD is not None:
+            text_grad_MD[own] += (own_grad_TK.unsqueeze(-1) * video_BD[rows].unsqueeze(1)).flatten(0, 1)
         for tile in grid.tiles(rows):
             text_VD = grid.clean(text_MD, tile.texts)
             logit_TV = grid.logits(video_BD[rows], text_VD, tile)
@@ -129,8 +139,10 @@ def _pull_back(
             part = Part(logit_TV, _cut(vectors, *places), _cut(sums, *places), _cut(tuple(sum_grads), *places))
             grad_TV, parts = reduction.gradient(part)
             grad_TV = _clamped(grad_TV, clamp)
-            video_grad_BD[rows].addmm_(grad_TV, text_VD)
-            text_grad_MD[tile.texts].addmm_(grad_TV.T, video_BD[rows])
+            if video_grad_BD is not None:
+                video_grad_BD[rows].addmm_(grad_TV, text_VD)
+            if text_grad_MD is not None:
+                text_grad_MD[tile.texts].addmm_(grad_TV.T, video_BD[rows])
             for whole, piece, where in zip(vector_grads, parts, places, strict=False):
                 whole[where] += piece
     return video_grad_BD, text_grad_MD, *vector_grads

@@ -70,6 +70,8 @@ def test_dumped_config_is_the_config(minimal):
         (["mixture.sources.b.weight=1"], "mixture.sources.b.store: missing"),
         (["mixture.sources.b={store: x, weight: 0}"], "mixture.sources.b.weight: expected number from "),
         (["mixture.sources={../b: {store: x}}"], "mixture.sources: '../b' is no name here"),
+        (["negatives.name=queue"], "negatives.size: missing"),
+        (["negatives.name=moco", "negatives.size=9", "negatives.momentum=1"], "negatives.momentum: .* below 1"),
     ],
 )
 def test_wrong_requests_name_the_key(minimal, overrides, message):
@@ -92,6 +94,7 @@ def test_identity_is_what_decides_the_weights(minimal):
     ]
     for override in same:
         assert identity(override) == identity()
+    assert identity("negatives.name=bank") != identity()
     for override in ["seed=1", "optim.lr=0.1", "order.unit=window", "epochs=null", "data.max_rows=3", "model.dim=8"]:
         extra = ["steps=4"] if override == "epochs=null" else []
         assert identity(override, *extra) != identity()

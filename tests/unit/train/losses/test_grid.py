@@ -21,7 +21,7 @@ def test_exactly_the_pairs_that_count_have_a_logit(with_own, mask_same_video, si
     """Clips 2 to 5 of seven are this rank's; clips 0, 3 and 6 are of one video."""
     mask = torch.arange(3) < torch.tensor([3, 1, 2, 0, 3, 2, 1])[:, None]
     ids = torch.tensor([9, 1, 2, 9, 3, 4, 9])
-    grid = Grid(mask, ids, 2, 4, with_own, mask_same_video, side)
+    grid = Grid(ids[2:6], mask, ids, 2, with_own, mask_same_video, side)
     seen = torch.full((4, 21), torch.nan)
     for rows in grid.row_blocks():
         for tile in grid.tiles(rows):
@@ -34,3 +34,18 @@ def test_exactly_the_pairs_that_count_have_a_logit(with_own, mask_same_video, si
             for k in range(3):
                 expected = 6.0 if counts and mask[j, k] else lowest(seen)
                 assert seen[i, j * 3 + k] == expected
+
+
+@pytest.mark.parametrize("side", [0, 1, 3])
+def test_rows_without_a_bag_among_the_columns_meet_all_of_other_videos(side):
+    rows, columns = torch.tensor([5, 6, 5, 7]), torch.tensor([6, 5, 8, 6, 9])
+    grid = Grid(rows, torch.ones(5, 1, dtype=torch.bool), columns, None, False, True, side)
+    assert grid.own_candidates == 0
+    seen = torch.full((4, 5), torch.nan)
+    for block in grid.row_blocks():
+        assert grid.own_texts(block) == slice(0, 0)
+        for tile in grid.tiles(block):
+            seen[tile.rows, tile.texts] = grid.logits(
+                torch.full((4, 1), 3.0)[block], torch.full((5, 1), 2.0)[tile.texts], tile
+            )
+    assert torch.equal(seen, torch.where(rows[:, None] == columns, lowest(seen), 6.0))
