@@ -11,7 +11,7 @@ from shared.config import Config
 from train.checkpoint import CheckpointConfig
 from train.delivery.config import MAKING, DataConfig
 from train.distributed import DeviceName
-from train.losses import LossConfig, MilNceConfig
+from train.losses import DistillConfig, LossConfig, MilNceConfig
 from train.model import ModelConfig
 from train.negatives import NegativesConfig
 from train.optim import OptimConfig
@@ -67,10 +67,16 @@ class FitConfig(Config):
     def _consistent(self) -> FitConfig:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError(f"give epochs or steps, one of them (epochs={self.epochs}, steps={self.steps})")
-        if (self.loss.name == "sigmoid") != (self.model.logit_bias is not None):
+        plain = self.loss.base if isinstance(self.loss, DistillConfig) else self.loss
+        if (plain is not None and plain.name == "sigmoid") != (self.model.logit_bias is not None):
             raise ValueError(
                 f"loss.name={self.loss.name} with model.logit_bias={self.model.logit_bias}: the sigmoid loss needs a "
                 "bias (-10 in the paper), no other loss uses one; set model.logit_bias=-10 or leave it out"
+            )
+        if plain is None and self.negatives is not None:
+            raise ValueError(
+                f"negatives.name={self.negatives.name} with loss.name=distill and no loss.base: a teacher says nothing "
+                "of what is remembered; give loss.base, or leave negatives out"
             )
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
@@ -87,7 +93,8 @@ class FitConfig(Config):
         return self.model_dump(mode="json", exclude=_FREE)
 
 
-# May change between a checkpoint and the run that goes on from it. What the store holds is compared by fingerprint.
+# May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
+# fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
     "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
-), True) | {"data": set(MAKING), "mixture": {"sources": {"__all__": {"store", "stream"}}}}  # fmt: skip
+), True) | {"data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}}}  # fmt: skip

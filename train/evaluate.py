@@ -82,19 +82,20 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     """Load a checkpoint and the split it is to be tried on; their features and tokens must be of one kind."""
     path = resolve_checkpoint(target)
     content = load_checkpoint(path)
-    config = _config_of(content, path)
+    config = config_of(content, path)
     opened = open_store(store or config.store)
     wanted = split or config.val_split
     if wanted is None:
         raise RequestError(f"{path} was trained without a validation split: say which one with --split")
     data = WindowData(opened, set_name or config.set, wanted, config=config.data)
-    _check_same_inputs(content, data, path)
+    check_same_inputs(content, data, path)
     model = build_model(config.model, input_dim=int(content["input_dim"]), tokens=data.tokens)
     model.load_state_dict(content["model"])
     return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
 
 
-def _config_of(content: dict[str, Any], path: Path) -> FitConfig:
+def config_of(content: dict[str, Any], path: Path) -> FitConfig:
+    """The configuration in a checkpoint. Raises InputFileError where there is none that this version takes."""
     missing = sorted({"config", "input_dim", "model", "order", "stream", "tokenizer"} - content.keys())
     if missing:
         raise InputFileError(f"{path} is no checkpoint of `train fit`: it holds no {missing[0]!r}; give another file")
@@ -112,7 +113,8 @@ def run_folder(checkpoint: Path) -> Path:
     return folder.parent if folder.name == "checkpoints" else folder
 
 
-def _check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> None:
+def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> None:
+    """Raise RequestError unless a checkpoint was trained on rows and tokens of the kind that `data` has."""
     before = {"stream": content["stream"]["fingerprint"], "tokenizer": content["tokenizer"]}
     now = {"stream": data.stream.fingerprint, "tokenizer": data.manifest.info.tokenizer}
     # Where captions are cut changes no id, and data sets are published with another limit for evaluation.

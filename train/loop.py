@@ -44,6 +44,7 @@ from train.schedule import learning_rate_factor
 from train.sources import build_order, open_sources
 from train.step import NonFiniteStep, StepResult, TrainStep
 from train.stopping import StopSignals, lost_rank_fails, recorded_exit
+from train.teacher import open_teacher
 
 
 def fit(config: FitConfig) -> None:
@@ -81,6 +82,7 @@ class Trainer:
             world.device
         )
         self.optimizer = build_optimizer(self.model, config.optim)
+        self.teacher = open_teacher(config.loss, self.data, self.sources.tokens, world)
         self.negatives = build_negatives(
             config.negatives, self.model, world, videos=self.sources.videos, seed=config.seed
         )
@@ -101,6 +103,7 @@ class Trainer:
             clip=self.config.optim.clip,
             total_steps=self.total,
             negatives=self.negatives,
+            teacher=self.teacher,
         )
         self.log.say(describe(self.config, self.world, self.sources, self.order, self.total, self.model))
         if start >= self.total:
@@ -229,7 +232,7 @@ class Trainer:
             "order": self.order.state(done),
             "random": gather_random_states(random_state_N, self.world),
             "config": self.config.model_dump(mode="json"),
-            "identity": self.config.identity(),
+            "identity": self._identity(),
             "input_dim": self.data.input_dim,
             "tokenizer": self.data.manifest.info.tokenizer,
             "stream": {"name": self.data.stream.name, "fingerprint": self.data.stream.fingerprint},
@@ -267,7 +270,7 @@ class Trainer:
 
     def _load(self, path: Path) -> int:
         content = load_checkpoint(path)
-        now = self.config.identity() | {"data_seen": self.order.identity}
+        now = self._identity() | {"data_seen": self.order.identity}
         before = content["identity"] | {"data_seen": content["order"]["identity"]}
         changed = differences(before, now)
         if changed:
@@ -288,6 +291,11 @@ class Trainer:
             torch.manual_seed(mix_key(self.config.seed, self.world.rank, done) >> 1)
             self.log.say("the checkpoint is of another world size: same batches, but dropout draws anew")
         return done
+
+    def _identity(self) -> dict[str, Any]:
+        """What decides the weights, beside the data; a teacher counts by its content, wherever it lies."""
+        teacher = None if self.teacher is None else self.teacher.fingerprint
+        return self.config.identity() | ({} if teacher is None else {"teacher": teacher})
 
     def _dump(self, error: NonFiniteStep, index: int, random_state_N: torch.Tensor) -> RunFailed:
         """Save the state before the step that failed, so that it can be looked at, and say where."""

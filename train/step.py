@@ -18,6 +18,7 @@ from train.model.two_tower import Embeddings, TwoTower
 from train.negatives import Negatives
 from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
+from train.teacher import TeacherTowers
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TrainStep:
 
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
-    negatives: beyond the batch, or None.
+    negatives: beyond the batch, or None. teacher: for a loss that names one.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class TrainStep:
         clip: float | None,
         total_steps: int,
         negatives: Negatives | None = None,
+        teacher: TeacherTowers | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -76,7 +78,7 @@ class TrainStep:
         self._factor = factor
         self._clip = clip
         self._total_steps = total_steps
-        self._negatives = negatives
+        self._negatives, self._teacher = negatives, teacher
         self._forward = _wrap(model, world)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
@@ -122,6 +124,7 @@ class TrainStep:
         self, inputs: tuple[torch.Tensor, ...], embeddings: Embeddings, video_ids_N: torch.Tensor, index: int
     ) -> tuple[torch.Tensor, Fresh | None]:
         """This rank's share of the loss, and what is to be remembered when the step is taken."""
+        said = None if self._teacher is None else self._teacher(*inputs)
 
         def loss(video_BD: torch.Tensor, text_NKD: torch.Tensor, beyond: Beyond | None = None) -> torch.Tensor:
             return self._loss(
@@ -132,6 +135,7 @@ class TrainStep:
                 temperature=embeddings.temperature,
                 bias=embeddings.bias,
                 beyond=beyond,
+                teacher=said,
                 world=self._world,
                 step=index,
             )

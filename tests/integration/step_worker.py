@@ -31,6 +31,7 @@ from train.negatives.fresh import Fresh
 from train.negatives.keys import KeyTowers
 from train.negatives.queue import Queue, Ring
 from train.optim import OptimConfig, build_optimizer
+from train.teacher import TeacherTowers
 
 CLIPS, ROWS, CHANNELS, CANDIDATES, TOKENS, VOCABULARY = 12, 5, 6, 4, 7, 40
 FIRST_ID, VIDEOS = 50, 70
@@ -65,6 +66,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))
     LOSSES["mil_nce"] = mean_of_log_probabilities if case.fault == "mean of log-probabilities" else mil_nce
     memory = build_negatives(case.negatives, model, world, videos=VIDEOS, seed=3)
+    teacher = TeacherTowers(model_of_a_teacher(case.model, tokens), "", world) if case.loss.name == "distill" else None
     step = train.step.TrainStep(
         model,
         optimizer,
@@ -74,6 +76,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         clip=case.optim.clip,
         total_steps=STEPS,
         negatives=memory,
+        teacher=teacher,
     )
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
@@ -84,6 +87,12 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         remembered = {} if memory is None else copy.deepcopy(flat(memory.state_dict()))
         records.append({"result": vars(result), "gradients": gradients, "remembered": remembered})
     return {"steps": records, "weights": model.state_dict()}
+
+
+def model_of_a_teacher(config: ModelConfig, tokens: TokenSpec) -> TwoTower:
+    """Wider than the model, and of other weights."""
+    torch.manual_seed(11)
+    return build_model(config.model_copy(update={"dim": 10}), input_dim=CHANNELS, tokens=tokens).double()
 
 
 def flat(content: dict[str, Any], above: str = "") -> dict[str, torch.Tensor]:

@@ -73,12 +73,13 @@ LOSSES = {
     "dual-softmax": {"name": "dual_softmax", "prior": 2.0},
     "sigmoid": {"name": "sigmoid"},
 }
+DISTILL = {"name": "distill", "teacher": "of step_worker.py", "teacher_temperature": 0.3}
 TILED = {
     f"{name}-tile-{tile}": case({"name": "mean"}, WORDS, {**loss, "tile": tile})
     for name, loss in LOSSES.items()
     for tile in (0, 5)
 }
-CASES |= TILED
+CASES |= TILED | {f"distill-tile-{tile}": case({"name": "mean"}, WORDS, {**DISTILL, "tile": tile}) for tile in (0, 5)}
 # 12 clips a step and more captions wrap both rings at once; a bank of 70 videos knows 11 of them.
 NEGATIVES = {
     "queue": {"name": "queue", "size": 17},
@@ -90,6 +91,12 @@ REMEMBERING = {
     for name, loss in LOSSES.items()
     for kind, negatives in NEGATIVES.items()
     for tile in (0, 5)
+}
+REMEMBERING |= {
+    f"distill-mil-nce-{kind}-tile-5": case(
+        {"name": "mean"}, WORDS, {**DISTILL, "tile": 5, "base": {"name": "mil_nce", "tile": 5}}, negatives=negatives
+    )
+    for kind, negatives in NEGATIVES.items()
 }
 SAMPLE = random.Random(6).sample(sorted(REMEMBERING), 6)
 CASES |= {name: REMEMBERING[name] for name in SAMPLE}
@@ -224,7 +231,7 @@ def test_tiles_remember_what_the_whole_matrix_does(run_remembering, name, kind):
     assert_same_training(alone[f"{name}-{kind}-tile-5"], alone[f"{name}-{kind}-tile-0"])
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [*LOSSES, "distill"])
 def test_tiles_take_the_step_of_the_whole_matrix(run_world, name):
     [alone] = run_world(1)
     assert_same_training(alone[f"{name}-tile-5"], alone[f"{name}-tile-0"])

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from shared.cli import guarded
-from train.checkpoint import checkpoint_path, last_checkpoint, load_checkpoint
+from train.checkpoint import checkpoint_path, last_checkpoint, load_checkpoint, save_checkpoint
 from train.cli import app
 from train.loop import Trainer
 
@@ -231,6 +231,38 @@ def test_what_is_remembered_goes_on_too(config, tmp_path, overrides, monkeypatch
     assert (content["negatives"]["keys"] is not None) == (name == "moco")
     assert command(*arguments, f"run={tmp_path / 'run'}") == 0
     assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_student_learns_from_the_checkpoint_of_a_teacher_and_resumes_under_no_other(config, whole, tmp_path, capsys):
+    teacher = checkpoint_path(whole(1), STEPS)
+    shared = ["loss.name=distill", "model.dim=6", "epochs=null", "steps=6", "checkpoint.every_steps=3"]
+    arguments = ["fit", str(config), *shared, f"run={tmp_path}"]
+    assert command(*arguments, f"loss.teacher={teacher}") == 0
+    losses = [record["loss"] for record in logged(tmp_path) if "loss" in record]
+    assert losses[-1] < losses[0]
+    first = load_checkpoint(checkpoint_path(tmp_path, 6))
+    assert not any("teacher" in name for name in first["model"])
+    checkpoint_path(tmp_path, 6).unlink()
+    moved = tmp_path / "moved.pt"
+    moved.write_bytes(teacher.read_bytes())
+    assert command(*arguments, f"loss.teacher={moved}") == 0
+    assert_same(load_checkpoint(checkpoint_path(tmp_path, 6))["model"], first["model"])
+    checkpoint_path(tmp_path, 6).unlink()
+    capsys.readouterr()
+    assert command(*arguments, f"loss.teacher={checkpoint_path(whole(1), 15)}") == 2
+    assert "teacher: '" in capsys.readouterr().err
+
+
+def test_a_teacher_of_other_tokens_or_none_is_refused(config, whole, tmp_path, capsys, small_store):
+    arguments = ["fit", str(config), f"run={tmp_path / 'run'}", "loss.name=distill"]
+    assert command(*arguments, f"loss.teacher={tmp_path / 'none.pt'}") == 2
+    assert "none.pt does not exist" in capsys.readouterr().err
+    content = load_checkpoint(checkpoint_path(whole(1), STEPS))
+    save_checkpoint(tmp_path / "other.pt", content | {"tokenizer": content["tokenizer"] | {"pad_id": 7}})
+    assert command(*arguments, f"loss.teacher={tmp_path / 'other.pt'}") == 2
+    assert "trained on other features or tokens" in capsys.readouterr().err
+    assert command(*arguments, f"loss.teacher={whole(1)}", "negatives.name=bank") == 2
+    assert "a teacher says nothing of what is remembered" in capsys.readouterr().err
 
 
 def after_signal(after: Any, name: str) -> Any:

@@ -10,13 +10,14 @@ from pydantic import Field
 
 from train.distributed import ALONE, World
 from train.losses.beyond import Beyond
+from train.losses.distill import DistillConfig, Teacher, distill
 from train.losses.dual_softmax import DualSoftmaxConfig, dual_softmax
 from train.losses.info_nce import InfoNceConfig, info_nce
 from train.losses.mil_nce import MilNceConfig, mil_nce
 from train.losses.sampling import sample_candidate
 from train.losses.sigmoid import SigmoidConfig, sigmoid
 
-AnyLossConfig = MilNceConfig | InfoNceConfig | DualSoftmaxConfig | SigmoidConfig
+AnyLossConfig = MilNceConfig | InfoNceConfig | DualSoftmaxConfig | SigmoidConfig | DistillConfig
 LossConfig = Annotated[AnyLossConfig, Field(discriminator="name")]
 
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {
@@ -24,16 +25,20 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "info_nce": info_nce,
     "dual_softmax": dual_softmax,
     "sigmoid": sigmoid,
+    "distill": distill,
 }
 
 
 class Loss:
-    """The configured loss with its options bound. seed: of the draws of `sample_candidate`."""
+    """The configured loss with its options bound; with a teacher, distillation beside another loss or alone.
+
+    seed: of the draws of `sample_candidate`.
+    """
 
     def __init__(self, config: AnyLossConfig, seed: int = 0) -> None:
-        self._function = LOSSES[config.name]
-        self._options = config.model_dump(exclude={"name", "sample_candidate"})
-        self._samples, self._seed = config.sample_candidate, seed
+        self._distill = config if isinstance(config, DistillConfig) else None
+        self._plain = config.base if isinstance(config, DistillConfig) else config
+        self._seed = seed
 
     def __call__(
         self,
@@ -45,6 +50,7 @@ class Loss:
         temperature: torch.Tensor | float,
         bias: torch.Tensor | None = None,
         beyond: Beyond | None = None,
+        teacher: Teacher | None = None,
         world: World = ALONE,
         step: int = 0,
     ) -> torch.Tensor:
@@ -52,25 +58,37 @@ class Loss:
 
         video_BD: (B, D) of this rank's clips. text_NKD, mask_NK bool, video_ids_N int64: of the N = W*B clips of all
         ranks, in rank order. bias: of the logits, for the loss that has one. beyond: remembered negatives, or None.
-        step: number of the global batch.
+        teacher: its embeddings of the same clips, where the config names one. step: number of the global batch.
         """
-        if self._samples:
-            mask_NK = sample_candidate(mask_NK, self._seed, step)
-        extra: dict[str, Any] = self._options if bias is None else self._options | {"bias": bias}
-        return self._function(
-            video_BD, text_NKD, mask_NK, video_ids_N, temperature=temperature, beyond=beyond, world=world, **extra
-        )
+        common: dict[str, Any] = {"temperature": temperature, "world": world}
+        terms = []
+        if self._plain is not None:
+            sampled_NK = sample_candidate(mask_NK, self._seed, step) if self._plain.sample_candidate else mask_NK
+            options = self._plain.model_dump(exclude={"name", "sample_candidate"}) | common
+            if bias is not None:
+                options["bias"] = bias
+            plain = LOSSES[self._plain.name]
+            terms.append(plain(video_BD, text_NKD, sampled_NK, video_ids_N, beyond=beyond, **options))
+        if self._distill is not None:
+            assert teacher is not None, "a config that names a teacher comes with its embeddings"
+            options = self._distill.model_dump(include={"teacher_temperature", "tile"}) | common
+            share = distill(video_BD, text_NKD, mask_NK, video_ids_N, teacher=teacher, **options)
+            terms.append(self._distill.weight * share)
+        return torch.stack(terms).sum()
 
 
 __all__ = [
     "LOSSES",
     "Beyond",
+    "DistillConfig",
     "DualSoftmaxConfig",
     "InfoNceConfig",
     "Loss",
     "LossConfig",
     "MilNceConfig",
     "SigmoidConfig",
+    "Teacher",
+    "distill",
     "dual_softmax",
     "info_nce",
     "mil_nce",

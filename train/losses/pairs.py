@@ -116,6 +116,15 @@ class Pairs:
         candidates = self.mask_NK.shape[1]
         return texts_M.tensor_split([self.own.start * candidates, self.own.stop * candidates])
 
+    def logits(self, rows: slice) -> torch.Tensor:
+        """(T, M): a block of own clips with all texts, `lowest` where a pair or slot counts for nothing."""
+        first = self.own.start + rows.start
+        ids_T = self.ids_N[self.own][rows]
+        grid = Grid(ids_T, self.mask_NK, self.ids_N, first, True, self.mask_same_video, 0)
+        [tile] = grid.tiles(slice(0, len(ids_T)))
+        with torch.autocast(self.video_BD.device.type, enabled=False):
+            return grid.logits(self.video_BD[rows], grid.clean(self.text_MD, tile.texts), tile)
+
     def own_bags(self, texts_M: torch.Tensor) -> torch.Tensor:
         """(B, K): of one number a text, those of the own clips."""
         return texts_M.view(self.mask_NK.shape)[self.own]

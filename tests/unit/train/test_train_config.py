@@ -41,6 +41,9 @@ def test_dumped_config_is_the_config(minimal):
         (["batch_size=0"], "batch_size"),
         (["loss.name=sigmoid"], "the sigmoid loss needs a bias"),
         (["model.logit_bias=-10"], "the sigmoid loss needs a bias"),
+        (["loss.name=distill", "loss.teacher=t", "loss.base.name=sigmoid"], "the sigmoid loss needs a bias"),
+        (["loss.name=distill", "loss.teacher=t", "negatives.name=bank"], "give loss.base, or leave negatives out"),
+        (["loss.name=distill"], "loss.teacher: missing"),
         (["loss.name=dual_softmax", "loss.clamp_gradient=1"], "loss.clamp_gradient"),
         (["loss.name=mil_nce", "loss.tile=-1"], "loss.tile"),
         (["model.temperature.schedule=linear"], "needs a final temperature"),
@@ -95,6 +98,8 @@ def test_identity_is_what_decides_the_weights(minimal):
     for override in same:
         assert identity(override) == identity()
     assert identity("negatives.name=bank") != identity()
+    assert identity("loss.name=distill", "loss.teacher=a") == identity("loss.name=distill", "loss.teacher=b")
+    assert identity("loss.name=distill", "loss.teacher=a") != identity()
     for override in ["seed=1", "optim.lr=0.1", "order.unit=window", "epochs=null", "data.max_rows=3", "model.dim=8"]:
         extra = ["steps=4"] if override == "epochs=null" else []
         assert identity(override, *extra) != identity()
