@@ -97,4 +97,6 @@ class FitConfig(Config):
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
     "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
-), True) | {"data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}}}  # fmt: skip
+), True) | {
+    "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
+}  # fmt: skip

@@ -29,8 +29,9 @@ class TeacherTowers:
 def open_teacher(config: AnyLossConfig, data: WindowData, tokens: TokenSpec, world: World) -> TeacherTowers | None:
     """The teacher that a loss names, on the world's device; None for a loss without.
 
-    data: what is trained on. tokens: of all batches, whose captions may be longer than those of `data`. Raises RequestError for a checkpoint that is not there or was trained on other rows or
-    tokens, InputFileError for a file that is none, DamageFound for one that was changed.
+    data: what is trained on. tokens: of all batches, whose captions may be longer than those of `data`. Raises
+    RequestError for a checkpoint that is not there or was trained on other rows or tokens, InputFileError for a file
+    that is none, DamageFound for one that was changed.
     """
     if not isinstance(config, DistillConfig):
         return None

@@ -12,6 +12,11 @@ from shared.errors import RequestError
 _GIB = 1 << 30
 
 
+def memory_bytes(rows: int, dim: int, itemsize: int) -> int:
+    """Bytes of `rows` embeddings for each of both sides; what holds them has 8 more for each id."""
+    return 2 * rows * dim * itemsize
+
+
 class MemoryConfig(Config):
     """limit_gib: most memory, in GiB on each rank, that remembered embeddings may take; what needs more is refused."""
 
@@ -19,7 +24,7 @@ class MemoryConfig(Config):
 
     def check_bytes(self, rows: int, dim: int, itemsize: int) -> None:
         """Raise RequestError unless `rows` embeddings for each of both sides fit into the limit."""
-        needed = 2 * rows * dim * itemsize
+        needed = memory_bytes(rows, dim, itemsize)
         if needed > self.limit_gib * _GIB:
             raise RequestError(
                 f"negatives: 2 sides x {rows:,} x {dim} dimensions x {itemsize} bytes = {needed / _GIB:.3g} GiB, more "

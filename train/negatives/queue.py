@@ -46,7 +46,8 @@ class Queue:
     """A ring of videos and a ring of captions, filled in the order of the global batch: the same at any world size.
 
     like_D: a vector of the dimension, precision and device of what is remembered. Every clip adds its video, every
-    caption of its bag is an entry of its own. Nothing is remembered at the start; then a loss has no further negatives.
+    caption of its bag is an entry of its own, also where the loss samples one of them. Nothing is remembered at the
+    start; then a loss has no further negatives.
     """
 
     def __init__(self, size: int, like_D: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from train.negatives import MEMORIES, BankConfig, MocoConfig, NegativesConfig, Q
 from train.optim import OptimConfig, build_optimizer
 from train.step import TrainStep
 
-CONFIGS = {"queue": QueueConfig(size=9), "moco": MocoConfig(size=9, momentum=0.6), "bank": BankConfig(size=20)}
+CONFIGS = {"queue": QueueConfig(size=9), "moco": MocoConfig(size=9, momentum=0.6), "bank": BankConfig(size=100)}
 
 
 def make_step(config, steps: int = 100) -> TrainStep:
