@@ -75,7 +75,7 @@ class Loader:
     def batches(self, select: Callable[[int], Selection], start: int, stop: int) -> Iterator[Batch]:
         """select(start), ..., select(stop - 1) as batches, in this order; ends the iterator of an earlier call.
 
-        `select` is called up to `prefetch` times `workers` steps ahead, by another thread where there are no workers.
+        `select` is called up to `prefetch` times `workers` steps ahead, by another thread.
         The iterator raises, in its place, what comes instead of a batch: DamageFound; StoreError for a store that was
         changed; RunFailed for a worker that died. RuntimeError where too many batches are still in use.
         """
@@ -108,27 +108,35 @@ class Loader:
         for step in range(start, stop):
             if call != self._calls:
                 raise RuntimeError(f"step {step}: this loader was asked for other batches since; iterate those")
-            while following < min(stop, step + 1 + self._ahead):
-                slot = self._free_slot()
-                if slot is None:
-                    break
-                self._maker.ask(slot, partial(select, following))
-                self._underway.append(slot)
-                following += 1
-            yield self._take()
+            # Asking comes last where it can: what makes batches then competes with this thread for the interpreter.
+            following = self._ask(select, following, step + 1)
+            if not self._underway:
+                raise RuntimeError(
+                    f"all {len(self._slots)} batches that fit are still in use: drop one before the next is taken, "
+                    "copy what is to stay (tensor.clone()), or raise data.prefetch"
+                )
+            taken = [self._take()]
+            following = self._ask(select, following, min(stop, step + 1 + self._ahead))
+            # Not even this function keeps the batch in use.
+            yield taken.pop()
+
+    def _ask(self, select: Callable[[int], Selection], start: int, stop: int) -> int:
+        """Have the batches of these steps made, as far as there are slots; returns the first that was not asked for."""
+        for step in range(start, stop):
+            slot = self._free_slot()
+            if slot is None:
+                return step
+            self._maker.ask(slot, partial(select, step))
+            self._underway.append(slot)
+        return max(start, stop)
 
     def _free_slot(self) -> int | None:
-        """A slot that nobody uses; None where the batches underway have to be taken first."""
+        """A slot that nobody uses, or None. With no batch underway, copies to a GPU are waited for."""
         for number in self._idle:
             if not self._slots[number].in_use() and self._slots[number].copied(wait=not self._underway):
                 self._idle.remove(number)
                 return number
-        if self._underway:
-            return None
-        raise RuntimeError(
-            f"all {len(self._slots)} batches that fit are still in use: drop one before the next is taken, copy what "
-            "is to stay (tensor.clone()), or raise data.prefetch"
-        )
+        return None
 
     def _answer(self) -> tuple[int, BatchShape]:
         """The slot and the shape of the next batch that was asked for."""

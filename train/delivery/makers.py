@@ -70,7 +70,9 @@ class ProcessMaker:
         """
         self._readers = readers
         self._workers: list[WorkerProcess] = []
-        self._asked: deque[BatchShape] = deque()
+        # Selections are made in a thread, so that the training thread does not wait for them.
+        self._selecting = ThreadPoolExecutor(1, thread_name_prefix="select")
+        self._asked: deque[Future[BatchShape]] = deque()
         self._asks = self._answers = 0
         self.ring, memory = make_shared(slots, slot_bytes)
         beginning = Beginning(tuple(reader.opened for reader in readers), tuple(first_ids), slots, slot_bytes)
@@ -86,23 +88,27 @@ class ProcessMaker:
             os.close(memory)
 
     def ask(self, slot: int, select: Callable[[], Selection]) -> None:
-        selection = select()
-        self.ring.ask(slot, selection)
-        clips, candidates = selection.choice_BK.shape
-        request = Request(slot, selection.source, clips, candidates, selection.rows or 0, selection.tokens or 0)
-        self._workers[self._asks % len(self._workers)].ask(request)
-        self._asked.append(self._readers[selection.source].shape_of(selection))
+        worker = self._workers[self._asks % len(self._workers)]
         self._asks += 1
+        self._asked.append(self._selecting.submit(self._send, worker, slot, select))
 
     def answer(self) -> BatchShape:
         worker = self._workers[self._answers % len(self._workers)]
         self._answers += 1
-        shape = self._asked.popleft()
+        shape = self._asked.popleft().result()
         worker.answer()
         return shape
 
     def close(self) -> None:
+        self._selecting.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.dismiss()
         for worker in self._workers:
             worker.join()
+
+    def _send(self, worker: WorkerProcess, slot: int, select: Callable[[], Selection]) -> BatchShape:
+        selection = select()
+        self.ring.ask(slot, selection)
+        clips, candidates = selection.choice_BK.shape
+        worker.ask(Request(slot, selection.source, clips, candidates, selection.rows or 0, selection.tokens or 0))
+        return self._readers[selection.source].shape_of(selection)
