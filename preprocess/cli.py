@@ -23,6 +23,7 @@ from shared.errors import DamageFound, Failure
 from shared.interrupts import held_interrupts
 from shared.store import open_store
 from shared.verify import verify_store
+from shared.words import counted
 
 if TYPE_CHECKING:
     from preprocess.config import PreprocessConfig
@@ -115,9 +116,11 @@ def verify(store: StorePath) -> None:
     for damage in found:
         out.print(escape(f"{store / damage.path}: {damage.what}"))
     if found:
-        raise DamageFound(f"{len(found)} damages found in {store}")
+        raise DamageFound(f"{counted(len(found), 'damage')} found in {store}")
     root = open_store(store).root
-    out.print(f"{store} is whole: {len(root.files)} files, {sum(entry.bytes for entry in root.files.values())} bytes")
+    out.print(
+        f"{store} is whole: {counted(len(root.files), 'file')}, {sum(entry.bytes for entry in root.files.values())} bytes"
+    )
 
 
 @app.command()
@@ -225,7 +228,7 @@ def _summary(result: RunResult) -> None:
     taken_down = f", {removed} removed" if removed else ""
     done = result.inputs - len(failed) - removed
     without = f" ({len(mute)} without their captions)" if mute else ""
-    out.print(f"{result.inputs} inputs: {done} done{without}, {len(failed)} failed{taken_down}; {state}")
+    out.print(f"{counted(result.inputs, 'input')}: {done} done{without}, {len(failed)} failed{taken_down}; {state}")
     for line in result.others:
         out.print(escape(line))
     if removed:
@@ -234,6 +237,6 @@ def _summary(result: RunResult) -> None:
             "`preprocess restore` lets them in"
         )
     if result.failures:
-        counts = [f"{len(failed)} of {result.inputs} inputs failed"] if failed else []
+        counts = [f"{len(failed)} of {counted(result.inputs, 'input')} failed"] if failed else []
         counts += [f"the captions of {len(mute)} cannot be used"] if mute else []
         raise DamageFound(f"{', '.join(counts)}; they are listed above and by `preprocess failures`")

@@ -13,6 +13,7 @@ from rich.markup import escape
 from shared.edit.ids import listing
 from shared.errors import RequestError
 from shared.interrupts import held_interrupts
+from shared.words import counted
 
 if TYPE_CHECKING:
     from shared.edit.repair import Repaired
@@ -44,7 +45,11 @@ def remove(store: StorePath, ids: Ids = None, ids_file: IdsFile = None) -> None:
         from shared.edit.ids import given_ids
 
     done = take_down(store, given_ids(ids, ids_file))
-    _say(f"{len(done.removed)} videos removed from {store}" if done.removed else "nothing to do: removed before")
+    _say(
+        f"{counted(len(done.removed), 'video')} removed from {store}"
+        if done.removed
+        else "nothing to do: removed before"
+    )
     for name in done.sets:
         _say(f"set {name}: edited; `python -m preprocess manifests CONFIG` makes it anew, with its report")
     _say_dropped(done.dropped)
@@ -63,7 +68,7 @@ def restore(store: StorePath, ids: Ids = None, ids_file: IdsFile = None) -> None
     wanted = given_ids(ids, ids_file)
     with existing_store(store) as writer:
         restored = restore_videos(writer, wanted)
-    _say(f"{len(restored)} videos may come in again with the next run")
+    _say(f"{counted(len(restored), 'video')} may come in again with the next run")
 
 
 @store_commands.command()
@@ -89,7 +94,7 @@ def subset(
     else:
         wanted = given_ids(None, ids_file)
     made = subset_store(store, target, wanted)
-    _say(f"{target}: {made.videos} videos of {store}")
+    _say(f"{target}: {counted(made.videos, 'video')} of {store}")
     _say_dropped(made.dropped)
 
 
@@ -108,7 +113,8 @@ def merge(
     from shared.edit.merge import merge_stores
 
     made = merge_stores(target, sources)
-    _say(f"{target}: {made.videos} videos of {len(sources)} stores")
+    without = f", and {made.removed} more that were removed" if made.removed else ""
+    _say(f"{target}: {counted(made.videos, 'video')} of {len(sources)} stores{without}")
     _say_dropped(made.dropped)
 
 
@@ -123,7 +129,7 @@ def compact(store: StorePath) -> None:
 
     with existing_store(store) as writer:
         done = compact_store(writer, lambda text: _err.print(escape(text)))
-    _say(f"{store}: {done.before} shards before, {done.after} now")
+    _say(f"{store}: {counted(done.before, 'shard')} before, {done.after} now")
 
 
 @store_commands.command()
@@ -144,7 +150,10 @@ def repair(store: StorePath) -> None:
 @store_commands.command()
 def inspect(
     store: StorePath,
-    video: Annotated[str | None, typer.Argument(metavar="[VIDEO]", help="The id of a video.")] = None,
+    video: Annotated[
+        str | None,
+        typer.Argument(metavar="[VIDEO]", help="The id of a video; `--` before one that begins with a dash."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as a page instead.")] = None,
     set_name: Annotated[str | None, typer.Option("--set", help="The manifest set; default: `default`.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many videos to list.")] = 100,
@@ -162,9 +171,11 @@ def inspect(
     if video is None:
         if html is not None:
             raise RequestError("--html draws one video: name it, as in `preprocess inspect STORE VIDEO --html FILE`")
-        lines, total = list_videos(opened, manifest, limit)
+        lines, total, removed = list_videos(opened, manifest, limit)
         _draw(video_table(lines, list(opened.root.streams), manifest.name if manifest else ""))
-        _say(f"{total} videos" + (f", the first {limit} by id; --limit N shows more" if total > limit else ""))
+        without = f" and {removed} that were removed" if removed else ""
+        cut = f"; the first {limit} of all by id, --limit N shows more" if total + removed > limit else ""
+        _say(f"{counted(total, 'video')}{without}{cut}")
         return
     if html is not None:
         from preprocess.inspection.page import write_page
@@ -180,13 +191,17 @@ def _say_repaired(store: Path, done: Repaired) -> None:
         _say(f"mended: {path}")
     for stream, ids in done.lost.items():
         _say(
-            f"stream {stream}: rows of {len(ids)} videos are lost: {listing(ids)}; the next run extracts them again, "
+            f"stream {stream}: rows of {counted(len(ids), 'video')} are lost: {listing(ids)}; the next run extracts them again, "
             "and the others of their shards whose inputs can be read"
         )
     for shard, count in done.unnamed:
-        _say(f"{shard}: dropped with its index, which alone knew its {count} videos; the next run extracts them again")
+        _say(
+            f"{shard}: dropped with its index, which alone knew its {counted(count, 'video')}; the next run extracts them again"
+        )
     if done.captions:
-        _say(f"captions of {len(done.captions)} videos: the next run reads them again: {listing(done.captions)}")
+        _say(
+            f"captions of {counted(len(done.captions), 'video')}: the next run reads them again: {listing(done.captions)}"
+        )
     for name in done.caption_shards:
         _say(
             f"captions {name}: dropped; the next run reads them again. Takedowns in it are forgotten: remove them anew"

@@ -21,6 +21,7 @@ from shared.edit.ids import removed_ids
 from shared.errors import RequestError
 from shared.schema import Source
 from shared.store import StoreWriter
+from shared.words import counted
 
 RETRY_ALL = "all"
 
@@ -64,7 +65,7 @@ class Extraction:
             self._announce_changes(book.changes)
             if copied := book.carry_over():
                 self.record.copied_shards += copied
-                self.progress.note(f"{copied} shards copied, nothing of them extracted")
+                self.progress.note(f"{counted(copied, 'shard')} copied, nothing of them extracted")
             plan = make_plan(
                 self.inputs,
                 book.entries,
@@ -164,11 +165,22 @@ class Extraction:
     def _announce(self, plan: Plan) -> None:
         if plan.absent:
             self.progress.note(
-                f"{len(plan.absent)} inputs cannot be read now, such as {plan.absent[0]!r}: their rows are kept"
+                f"{counted(len(plan.absent), 'input')} cannot be read now, such as {plan.absent[0]!r}: "
+                "rows that are there are kept"
             )
         if plan.units:
             why = ", ".join(f"{count} {reason}" for reason, count in sorted(plan.reasons.items()))
-            videos = sum(len(unit.videos) for unit in plan.units)
+            there = f"; {counted(plan.whole, 'video')} in the store already" if plan.whole else ""
             self.progress.note(
-                f"extracting {videos} videos in {len(plan.units)} units ({why}); {plan.done} are in the store already"
+                f"extracting {_amount(plan)} in {counted(len(plan.units), 'unit')}, a shard each ({why}){there}"
             )
+
+
+def _amount(plan: Plan) -> str:
+    """`14 videos x 3 streams`; videos need not all lack the same streams."""
+    needs = [video.streams for unit in plan.units for video in unit.videos]
+    streams, pairs = len(set().union(*needs)), sum(map(len, needs))
+    videos = counted(len(needs), "video")
+    if pairs == len(needs) * streams:
+        return videos if streams == 1 else f"{videos} x {streams} streams"
+    return f"{videos}, {pairs} times one of {streams} streams"

@@ -37,7 +37,7 @@ from shared.schema import ManifestInfo, Name
 from shared.store import Store, StoreWriter
 
 # Raised whenever the same captions and config give another set, so that sets made before are made again.
-_VERSION = 2
+_VERSION = 3
 _BATCH_CAPTIONS = 4096
 
 
@@ -176,7 +176,7 @@ class _Builder:
         self._preparer = preparer
         self._tools = tools
         self._output = output
-        self._report = SetReport()
+        self._report = SetReport(most=preparer.section.clean.examples)
 
     def add_all(self, videos: Iterable[KeptCaptions]) -> SetReport:
         for batch in _batches(self._prepared(videos)):

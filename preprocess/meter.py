@@ -11,8 +11,10 @@ from typing import Literal
 Stage = Literal["waiting", "model", "writing", "other"]
 # Under this share of the CPUs given to decoders, more CPUs would be as idle.
 _BUSY = 0.6
-# Runs of which less than this share was work, and that took no longer than so many seconds, tell nothing.
-_WORK, _SHORT_S = 0.5, 60.0
+# What is shown with one digit is not told where it would read 0.0.
+_TELLS = 0.05
+# Shorter runs, in seconds, are mostly starting: what was slowest in them tells nothing of longer ones.
+_SHORT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,8 @@ def advice(spent: Spent, wall_s: float, setting: Setting) -> str:
     """The slowest stage and what helps against it, one line; empty when nothing was made."""
     if not spent.rows:
         return ""
-    if wall_s < _SHORT_S and spent.share(spent.decode_cpu_s + spent.model_s + spent.writing_s) < _WORK:
-        return "most of the time went into starting: this run was too short to tell what is slowest"
+    if wall_s < _SHORT_S:
+        return "this run was too short to tell what is slowest"
     if spent.slowest == "decoding":
         return _for_decoding(spent, wall_s, setting)
     if spent.slowest == "model":
@@ -121,6 +123,8 @@ def _for_decoding(spent: Spent, wall_s: float, setting: Setting) -> str:
         return f"decoding took {share} of the time: it is the slowest stage; engine=ray decodes on several CPUs"
     part = f"extractors waited {share} of the time for frames: decoding is the slowest stage; "
     busy = spent.decode_cpu_s / wall_s
+    if busy < _TELLS:
+        return part + "look at the disk that the videos come from, and at what else this machine does"
     if setting.cpus is None:
         return part + f"add CPUs to the cluster (decoders kept {busy:.1f} busy)"
     if busy < _BUSY * setting.cpus:

@@ -55,12 +55,13 @@ class Unit:
 class Plan:
     """units: in order. reasons: how many (video, stream) pairs need work, by why. done: how many need none.
 
-    absent: videos whose file cannot be read now and whose rows are kept.
+    whole: videos that need nothing in any stream. absent: videos whose file cannot be read now and whose rows are kept.
     """
 
     units: tuple[Unit, ...]
     reasons: dict[str, int]
     done: int
+    whole: int
     absent: tuple[str, ...] = ()
 
 
@@ -96,7 +97,7 @@ def make_plan(
         for stream, found in homes.items()
     }
     reasons: Counter[str] = Counter()
-    done = 0
+    done = whole = 0
     units = []
     absent = []
     for number, start in enumerate(range(0, len(inputs), size)):
@@ -120,9 +121,10 @@ def make_plan(
                     needed.append(stream)
             if needed:
                 members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure))
+            whole += not needed
         if members:
             units.append(Unit(number, _unit_ids(number, members, streams), tuple(members)))
-    return Plan(tuple(units), dict(reasons), done, tuple(absent))
+    return Plan(tuple(units), dict(reasons), done, whole, tuple(absent))
 
 
 def default_shard_videos(count: int) -> int:

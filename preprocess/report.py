@@ -23,8 +23,8 @@ from shared.features import StreamReader
 from shared.lease import lease_holder
 from shared.schema import Root
 from shared.store import SCRATCH, open_store
+from shared.words import counted, duration_words, speed_words
 
-_HOUR = 3600
 _LAST_RUNS = 5
 
 
@@ -43,7 +43,8 @@ class Growing:
     @property
     def line(self) -> str:
         return (
-            f"stream {self.stream}, unit {self.unit}: {self.rows} rows, {self.videos} of {self.of} videos, "
+            f"stream {self.stream}, unit {self.unit}: {counted(self.rows, 'row')}, "
+            f"{self.videos} of {counted(self.of, 'video')}, "
             f"grew {self.age} ago on {self.host}"
         )
 
@@ -103,19 +104,19 @@ def _follow_lines(store: Path, console: Console, every_s: float) -> None:
 
 
 def _totals(run: RunNote) -> str:
-    return f"{run.line}; {run.units} units are in the store"
+    return f"{run.line}; {counted(run.units, 'unit')} in the store"
 
 
 def account(store: Path) -> Iterator[str]:
     """Lines about a store. Raises StoreError where there is none, DamageFound for an index that cannot be read."""
     opened = open_store(store)
     root = opened.root
-    yield f"{store}: {len(root.files)} files, {_bytes(sum(entry.bytes for entry in root.files.values()))}"
+    yield f"{store}: {counted(len(root.files), 'file')}, {_bytes(sum(entry.bytes for entry in root.files.values()))}"
     for name in root.streams:
         yield from _stream(opened.stream(name))
     for name, entry in root.pending.items():
         rows = sum(ref.rows for ref in entry.shards)
-        yield f"stream {name} is being made again under another configuration: {rows} rows so far"
+        yield f"stream {name} is being made again under another configuration: {counted(rows, 'row')} so far"
     yield from _sets(root)
     for record in read_records(store)[-_LAST_RUNS:]:
         yield _run(record)
@@ -131,9 +132,9 @@ def _stream(reader: StreamReader) -> Iterator[str]:
     entry = reader.entry
     shape = " x ".join(map(str, reader.row_shape)) or "1"
     yield (
-        f"stream {reader.name} ({entry.kind}): {reader.rows_per_video.sum()} rows of {shape} {entry.dtype}, "
-        f"{len(reader.video_ids)} videos, {reader.durations.sum() / _HOUR:.4g} h, "
-        f"{len(entry.shards)} shards ({entry.container})"
+        f"stream {reader.name} ({entry.kind}): {counted(int(reader.rows_per_video.sum()), 'row')} of {shape} {entry.dtype}, "
+        f"{counted(len(reader.video_ids), 'video')}, {duration_words(reader.durations.sum())}, "
+        f"{counted(len(entry.shards), 'shard')} ({entry.container})"
     )
     for reason, count in sorted(Counter(failure.reason for _, failure in reader.failures).items()):
         yield f"  failed: {count} {reason}"
@@ -168,11 +169,11 @@ def _run(record: dict[str, Any]) -> str:
     except ValidationError as error:
         return f"a run record of another form: {first_fault(error)}"
     stopped = ", stopped early" if past.stopped or past.ended is None else ""
-    line = f"run {past.started} on {past.host}: {past.extracted} videos extracted{stopped}"
+    line = f"run {past.started} on {past.host}: {counted(past.extracted, 'video')} worked on{stopped}"
     if not past.wall_s:
         return line
-    hours_per_s = past.spent.video_s / _HOUR / past.wall_s
-    return f"{line} in {past.wall_s:.0f} s, {hours_per_s:.3g} h of video a second; {past.advice}"
+    told = f"{line} in {past.wall_s:.0f} s, {speed_words(past.spent.video_s, past.wall_s)}"
+    return f"{told}; {past.advice}" if past.advice else told
 
 
 def _table(title: str, shards: list[Growing], totals: str) -> Table:

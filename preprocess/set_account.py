@@ -17,7 +17,10 @@ _MANY_UNKNOWN, _MANY_TRUNCATED, _MANY_EMPTY = 0.05, 0.1, 0.01
 def set_lines(info: ManifestInfo, examples: bool = False) -> Iterator[str]:
     """Lines about how a set came about. examples: a few below each count."""
     report: dict[str, Any] = info.report
-    yield f"videos: {_counts(report.get('videos', {})) or 'none'}"
+    if "videos" not in report:
+        yield from _without_report(info)
+        return
+    yield f"videos: {_counts(report['videos']) or 'none'}"
     yield from _counted("left out", report.get("failures", {}))
     mute = {
         "without captions": report.get("videos_without_captions", 0),
@@ -34,7 +37,17 @@ def set_lines(info: ManifestInfo, examples: bool = False) -> Iterator[str]:
     if examples:
         yield from _examples(left_out.get("examples", ()))
     yield from _near_duplicates(report.get("near_duplicates", {}), examples)
-    yield from _tokens(report.get("tokens", {}))
+    yield from _tokens(report.get("tokens", {}), info.tokenizer.get("max_length"))
+
+
+def _without_report(info: ManifestInfo) -> Iterator[str]:
+    """A report tells of videos, some of which an edited set has no more; its tables still say how many there are."""
+    command = info.report.get("edited_by")
+    why = f"edited by `preprocess {command}`" if command else "made by a release that wrote none"
+    yield f"no report: this set was {why}; `python -m preprocess manifests CONFIG` makes it anew, with its report"
+    yield f"videos: {sum(info.parts.get(part, 0) for part in info.part_files('videos'))}"
+    yield f"captions: {info.captions}, of {info.tokens} tokens"
+    yield f"windows: {_counts(info.splits) or 'none'}"
 
 
 def _near_duplicates(found: Mapping[str, Any], examples: bool) -> Iterator[str]:
@@ -47,11 +60,14 @@ def _near_duplicates(found: Mapping[str, Any], examples: bool) -> Iterator[str]:
             yield from _examples(found.get(kind, {}).get("examples", ()))
 
 
-def _tokens(rates: Mapping[str, float]) -> Iterator[str]:
+def _tokens(rates: Mapping[str, float], max_length: int | None) -> Iterator[str]:
     unknown, truncated, empty = (rates.get(name, 0.0) for name in ("unknown", "truncated", "empty"))
     line = f"tokens: {unknown:.1%} unknown; captions: {truncated:.1%} truncated, {empty:.1%} without any token"
-    many = unknown >= _MANY_UNKNOWN or truncated >= _MANY_TRUNCATED or empty >= _MANY_EMPTY
-    yield line + ("; does this tokenizer fit these captions?" if many else "")
+    if unknown >= _MANY_UNKNOWN or empty >= _MANY_EMPTY:
+        line += "; does this tokenizer fit these captions?"
+    if truncated >= _MANY_TRUNCATED:
+        line += f"; they are cut at tokenizer.max_length ({max_length}): raise it, or cut captions by `segment`"
+    yield line
 
 
 def _told(what: str, steps: Mapping[str, Mapping[str, Any]], count: str, examples: bool) -> Iterator[str]:

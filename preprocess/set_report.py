@@ -16,7 +16,7 @@ EXAMPLES = 5
 
 @dataclass
 class SetReport:
-    """What the set's manifest.json tells about how it came about."""
+    """What the set's manifest.json tells about how it came about. most: examples of each step of cleaning."""
 
     cues: int = 0
     skipped: int = 0
@@ -33,6 +33,7 @@ class SetReport:
     without_windows: int = 0
     rates: TokenRates = field(default_factory=TokenRates)
     near_duplicates: dict[str, Any] = field(default_factory=dict)
+    most: int = EXAMPLES
 
     def add_track(self, video_id: str, track: CaptionTrack, cleaned: CleanResult) -> None:
         self.cues += len(track.cues)
@@ -44,7 +45,7 @@ class SetReport:
             self.cleaned[step] = self.cleaned.get(step, 0) + count
         for step, found in cleaned.examples.items():
             examples = self.clean_examples.setdefault(step, [])
-            examples += [[video_id, *pair] for pair in found[: EXAMPLES - len(examples)]]
+            examples += [[video_id, *pair] for pair in found[: self.most - len(examples)]]
 
     def add_filtered(self, video_id: str, dropped: Dropped) -> None:
         for name, count in dropped.counts.items():

@@ -13,8 +13,7 @@ from types import TracebackType
 from preprocess.in_progress import RunNote, read_notes, remove_notes, write_run_note
 from preprocess.meter import Spent
 from preprocess.shard import FinishedUnit
-
-_HOUR = 3600
+from shared.words import counted, duration_words, speed_words
 
 
 @dataclass(frozen=True)
@@ -28,11 +27,6 @@ class Figures:
     spent: Spent
     wall_s: float
     units: int = 0
-
-    @property
-    def hours_per_s(self) -> float:
-        """Hours of video per second of wall time."""
-        return self.spent.video_s / _HOUR / self.wall_s if self.wall_s else 0.0
 
     @property
     def waiting(self) -> float:
@@ -49,8 +43,8 @@ class Figures:
         """One line for people."""
         eta = "unknown" if self.eta_s is None else str(timedelta(seconds=round(self.eta_s)))
         return (
-            f"{self.spent.videos} of {self.total} videos, {self.spent.video_s / _HOUR:.4g} h of video, "
-            f"{self.spent.rows} rows; {self.hours_per_s:.3g} h of video a second; "
+            f"{self.spent.videos} of {counted(self.total, 'video')}, {duration_words(self.spent.video_s)} of video, "
+            f"{counted(self.spent.rows, 'row')}; {speed_words(self.spent.video_s, self.wall_s)}; "
             f"extractors wait {self.waiting:.0%} for frames; to go {eta}"
         )
 

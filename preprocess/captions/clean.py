@@ -51,7 +51,7 @@ class CleanConfig(Config):
     sounds: marks as [Music] go. speakers: marks as `>>` and labels as `HOST` go.
     whitespace: a run of it is one space. empty: a cue without letter or digit goes.
     beyond_end: what lies after the end of the video goes. duplicates: a cue that says the same at the same time goes.
-    overlaps: a cue ends where the next begins. examples: how many pairs of before and after are kept of each step.
+    overlaps: a cue ends where the next begins. examples: how many pairs of before and after a set keeps of each step.
     """
 
     times: bool = True
@@ -88,8 +88,11 @@ class _Tally:
 
     def note(self, name: str, before: Span, after: Span | None) -> None:
         self.counts[name] += 1
-        if self.counts[name] <= self.wanted:
-            self.examples.setdefault(name, []).append((_show(before), "" if after is None else _show(after)))
+        examples = self.examples.setdefault(name, [])
+        if len(examples) < self.wanted:
+            pair = _show(before), "" if after is None else _show(after)
+            if pair[0] != pair[1]:  # a time that moved by less than is shown says nothing
+                examples.append(pair)
 
 
 def clean(cues: Sequence[Cue], duration: float | None, config: CleanConfig, words: bool = True) -> CleanResult:
@@ -108,7 +111,7 @@ def clean(cues: Sequence[Cue], duration: float | None, config: CleanConfig, word
             spans = apply(spans, duration)
         if spans == before:
             break
-    examples = {name: tuple(found) for name, found in tally.examples.items()}
+    examples = {name: tuple(found) for name, found in tally.examples.items() if found}
     return CleanResult(tuple(_caption(span, words) for span in spans), tally.counts, examples)
 
 

@@ -100,8 +100,8 @@ def choose_set(store: Store, name: str | None) -> ManifestSet | None:
     return store.manifest_set(min(fitting, key=lambda found: (found != "default", found))) if fitting else None
 
 
-def list_videos(store: Store, manifest: ManifestSet | None, limit: int) -> tuple[list[Line], int]:
-    """The first `limit` videos by id, those that were removed included, and how many there are in all."""
+def list_videos(store: Store, manifest: ManifestSet | None, limit: int) -> tuple[list[Line], int, int]:
+    """The first `limit` videos by id, those that were removed included; how many there are; how many were removed."""
     removed = {record.id for record in input_records(store) if is_tombstone(record)}
     ids = sorted(known_ids(store) | removed)
     streams = [store.stream(name, verify="never") for name in store.root.streams]
@@ -123,7 +123,7 @@ def list_videos(store: Store, manifest: ManifestSet | None, limit: int) -> tuple
                 row.get("windows", ""), row.get("split", ""), absent,
             )
         )  # fmt: skip
-    return lines, len(ids)
+    return lines, len(ids) - len(removed), len(removed)
 
 
 def _rows_of(manifest: ManifestSet, wanted: set[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shared.edit.ids import input_records, is_tombstone, shard_indexes
+from shared.edit.ids import input_records, is_tombstone, removed_ids, shard_indexes
 from shared.edit.sets import SetPart, why_not_editable, write_set
 from shared.edit.subset import Made
 from shared.edit.take import Keep, Source, take_captions, take_stream
@@ -16,6 +16,7 @@ from shared.schema import CaptionRef, InputRecord, SetEntry, StreamEntry
 from shared.schema import Source as MediaSource
 from shared.shard_writer import FinishedFile
 from shared.store import Store, StoreWriter, open_store, set_entry
+from shared.words import counted
 
 
 @dataclass
@@ -52,8 +53,8 @@ def merge_stores(target: Path, paths: Sequence[Path]) -> Made:
     owners = _owners(stores)
     if owners.conflicts:
         raise StoreError(
-            f"{len(owners.conflicts)} videos stand in several stores and are not the same; leave them out of all but "
-            "one with `preprocess subset`:\n  " + "\n  ".join(owners.conflicts)
+            f"{counted(len(owners.conflicts), 'conflict')}: videos stand in several stores and are not the same; "
+            "leave them out of all but one with `preprocess subset`:\n  " + "\n  ".join(owners.conflicts)
         )
     with new_store(target) as writer:
         return _merge(stores, owners, writer)
@@ -143,8 +144,9 @@ def _merge(stores: Sequence[Store], owners: _Owners, writer: StoreWriter) -> Mad
         for name, entry in stores[0].root.streams.items()
     }
     writer.commit([*files, *made], streams=merged, captions=tuple(captions), sets=sets)
-    ids = set(owners.captions).union(*owners.streams.values())
-    return Made(len(ids), tuple(dropped))
+    removed = removed_ids(writer.store)
+    ids = set(owners.captions).union(*owners.streams.values()) - removed
+    return Made(len(ids), tuple(dropped), len(removed))
 
 
 def _merge_sets(

@@ -23,6 +23,7 @@ from shared.shard_writer import FinishedFile
 from shared.store import ROOT, StoreWriter, list_files, open_store, open_writer, parse_root
 from shared.stream_index import read_shard_index
 from shared.verify import damaged_runs, verify_store
+from shared.words import counted
 
 ASIDE = "set-aside"
 
@@ -69,7 +70,7 @@ def repair_store(path: Path, progress: Callable[[str], None] = lambda _: None) -
     left = verify_store(path, progress)
     if left:
         listed = "\n  ".join(f"{damage.path}: {damage.what}" for damage in left[:20])
-        raise DamageFound(f"{len(left)} damages in {path} are beyond repair:\n  {listed}")
+        raise DamageFound(f"{counted(len(left), 'damage')} in {path} beyond repair:\n  {listed}")
     return done
 
 

@@ -11,6 +11,7 @@ from shared.manifest_set import ManifestSet
 from shared.schema import TWINS, SetEntry
 from shared.shard_writer import FinishedFile
 from shared.store import Store, StoreWriter, set_entry
+from shared.words import counted
 
 
 def twins_again(store: Store, entry: SetEntry, broken: set[str], scratch: Path) -> list[FinishedFile]:
@@ -47,4 +48,4 @@ def repair_set(
         return None, [], "dropped: rows of its videos are lost"
     part = SetPart(manifest, lambda video_id: video_id not in lost)
     info, files = write_set([part], writer.scratch / f"set-{name}", "repair")
-    return set_entry(info), files, f"{len(lost)} videos were taken out, whose rows are lost"
+    return set_entry(info), files, f"{counted(len(lost), 'video')} taken out, whose rows are lost"

@@ -19,10 +19,11 @@ from shared.store import Store, StoreWriter, open_store, set_entry
 
 @dataclass(frozen=True)
 class Made:
-    """What a new store got. videos: how many. dropped: the sets it does not have, and why."""
+    """What a new store got. videos: how many. dropped: the sets it does not have, and why. removed: its takedowns."""
 
     videos: int
     dropped: tuple[tuple[str, str], ...] = ()
+    removed: int = 0
 
 
 def ids_of_split(store: Store, set_name: str, split: str) -> list[str]:

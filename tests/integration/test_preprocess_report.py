@@ -67,14 +67,14 @@ def test_a_run_is_followed_while_it_writes(small_media: Path, tmp_path: Path, co
         assert seen in once
         assert any(line.startswith(seen) for line in lines[:2])
     assert "of 14 videos, grew " in once
-    totals = [line for line in lines if "units are in the store" in line]
+    totals = [line for line in lines if " in the store" in line]
     assert " of 14 videos, " in totals[0]
-    assert "h of video a second" in totals[0]
+    assert " x real time; " in totals[0]
     assert "to go " in totals[0]
     assert any(line.startswith("stream default (features): 42 rows of 1280 float16, 12 videos") for line in lines)
     assert "  failed: 1 missing_file" in lines
     assert lines[-1].startswith("run 20"), "the account of the finished store, with its run"
-    assert "14 videos extracted in " in lines[-1]
+    assert "14 videos worked on in " in lines[-1]
     assert re.search("is the slowest stage|too short to tell what is slowest", lines[-1])
     assert verify_store(store) == []
     assert lease_holder(store) is None
@@ -95,7 +95,7 @@ def test_who_ends_the_following_loses_nothing(small_store, tmp_path: Path, numbe
         )
         with follow:
             assert follow.stdout is not None
-            assert follow.stdout.readline() == "5 of 9 videos; 2 units are in the store\n"
+            assert follow.stdout.readline() == "5 of 9 videos; 2 units in the store\n"
             follow.send_signal(number)
             rest = follow.communicate()
     assert (follow.returncode, rest) == (0, ("", ""))
@@ -118,8 +118,8 @@ def test_units_between_two_looks_are_counted(small_store, tmp_path: Path, monkey
     console = Console(file=StringIO())
     assert report.follow(store, console, 0.0)
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
-        "0 of 20 videos; 0 units are in the store",
-        "12 of 20 videos; 3 units are in the store",
+        "0 of 20 videos; 0 units in the store",
+        "12 of 20 videos; 3 units in the store",
     ]
     (store / ".tmp" / "run.json").write_text('{"units": "many"}')
     looks = iter([(0, 0)])
@@ -133,8 +133,8 @@ def test_without_a_run_it_ends_at_once(small_store, tmp_path: Path) -> None:  # 
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"{store}: ")
     assert lines[1:] == [
-        "stream default (features): 480 rows of 8 float16, 32 videos, 0.1333 h, 1 shards (npy)",
-        "stream thumbs (frames): 480 rows of 12 x 16 x 3 uint8, 32 videos, 0.1333 h, 1 shards (npy)",
+        "stream default (features): 480 rows of 8 float16, 32 videos, 8 min, 1 shard (npy)",
+        "stream thumbs (frames): 480 rows of 12 x 16 x 3 uint8, 32 videos, 8 min, 1 shard (npy)",
         "set default of stream default: 72 windows in train, 24 windows in val",
     ]
 

@@ -84,7 +84,7 @@ def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
     assert content(tmp_path / "store") == reference
     early, *_, last = [line for line in first.stderr.splitlines() if " of 14 videos, " in line]
     assert not early.startswith("14 ")
-    assert last.startswith("14 of 14 videos, 0.01167 h of video, ")
+    assert last.startswith("14 of 14 videos, 42 s of video, ")
     assert re.search("is the slowest stage; |too short to tell what is slowest", first.stdout)
     (record,) = (json.loads(path.read_bytes()) for path in (tmp_path / "store" / "runs").iterdir())
     spent = record["spent"]
@@ -143,7 +143,7 @@ def test_changed_inputs_are_done_again_and_only_they(
     shutil.copy(tmp_path / "clip 1.mp4", tmp_path / "missing.mp4")
     (tmp_path / "0.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nquite another text\n")
     done = preprocess("run", config, "engine=here")
-    assert "extracting 2 videos in 2 units (4 input changed)" in done.stderr
+    assert "extracting 2 videos x 2 streams in 2 units, a shard each (4 input changed)" in done.stderr
     assert "14 inputs: 13 done, 1 failed; 2 worked on in this run" in done.stdout
     assert preprocess("verify", tmp_path / "store").returncode == 0
     with next((tmp_path / "store" / "manifests").glob("*/captions.csv")).open(newline="") as file:
@@ -325,12 +325,12 @@ def test_keeping_parts_of_damaged_videos_touches_no_other(small_media: Path, tmp
     assert "decode.keep_partial=true" in first.stdout
     before = rows_by_video(tmp_path / "store")
     kept = preprocess("run", config, "engine=here", "decode.keep_partial=true")
-    assert "extracting 1 videos in 1 units (2 new)" in kept.stderr
+    assert "extracting 1 video x 2 streams in 1 unit, a shard each (2 new)" in kept.stderr
     now = rows_by_video(tmp_path / "store")
     assert now.keys() - before.keys() == {"v5"}
     assert {video_id: now[video_id] for video_id in before} == before
     again = preprocess("run", config, "engine=here")
-    assert "extracting 1 videos in 1 units (2 new)" in again.stderr
+    assert "extracting 1 video x 2 streams in 1 unit, a shard each (2 new)" in again.stderr
     assert rows_by_video(tmp_path / "store") == before
 
 

@@ -197,7 +197,7 @@ def test_the_commands_and_their_exit_codes(made: Path, folder: Path, tmp_path: P
     for arguments, code, words in (
         (["remove", store, "v4", "nobody"], 2, "no video 'nobody': nothing was changed"),
         (["remove", tmp_path / "none", "v4"], 2, "is no store"),
-        (["remove", store, "--ids", tmp_path / "ids.txt"], 0, "1 videos removed"),
+        (["remove", store, "--ids", tmp_path / "ids.txt"], 0, "1 video removed"),
         (["merge", tmp_path / "both", made / "store", store], 2, "'v4': removed from"),
         (["subset", store, tmp_path / "val", "--set", "default", "--split", "val"], 0, "2 videos of"),
         (["compact", store], 0, "shards before"),

@@ -55,10 +55,10 @@ def test_remove_and_restore(store, tmp_path):
     )
     assert said("remove", store)[0] == 2
     code, text = said("remove", store, "train000")
-    assert (code, "1 videos removed" in text, "set default: edited" in text) == (0, True, True)
+    assert (code, "1 video removed" in text, "set default: edited" in text) == (0, True, True)
     assert said("remove", store, "train000") == (0, "nothing to do: removed before\n")
     assert said("remove", store, "--", "-x")[1].startswith(f"{store} has no video '-x'")
-    assert said("restore", store, "train000") == (0, "1 videos may come in again with the next run\n")
+    assert said("restore", store, "train000") == (0, "1 video may come in again with the next run\n")
     assert said("restore", store, "train000")[0] == 2
 
 
@@ -81,7 +81,7 @@ def test_repair_says_what_it_did(store):
     code, text = said("repair", store)
     assert code == 0
     assert f"features/default/{index.stem}: dropped with its index, which alone knew its 5 videos" in text
-    assert "set default: 5 videos were taken out, whose rows are lost; `python -m preprocess manifests CONFIG`" in text
+    assert "set default: 5 videos taken out, whose rows are lost; `python -m preprocess manifests CONFIG`" in text
     assert "/tokens.npy" in text
     assert text.endswith(f"{store} is whole\n")
     assert said("verify", store)[0] == 0

@@ -51,13 +51,14 @@ def test_reasons() -> None:
     }
     plan = plan_of(5, {"s": home}, retry=lambda stream, video_id, reason: reason == "timeout")
     assert plan.reasons == {"new": 1, "input changed": 1, "failed before": 1}
-    assert plan.done == 2
+    assert (plan.done, plan.whole) == (2, 2)
 
 
 def test_only_the_streams_that_lack_a_video_get_it() -> None:
     plan = plan_of(2, {"a": {"v0": Home("x", SOURCE, None)}, "b": {}})
     assert [(v.video_id, v.streams) for v in plan.units[0].videos] == [("v0", ("b",)), ("v1", ("a", "b"))]
     assert plan.units[0].streams == ("a", "b")
+    assert (plan.done, plan.whole) == (1, 0), "a video that lacks one stream is not whole"
 
 
 def test_units_name_what_they_are_for() -> None:

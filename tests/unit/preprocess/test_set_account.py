@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from preprocess.captions.clean import CleanConfig, clean
+from preprocess.captions.types import CaptionTrack, Cue
 from preprocess.set_account import set_lines
 from preprocess.set_report import SetReport
 from shared.schema import ManifestInfo
@@ -71,4 +73,40 @@ def test_with_examples() -> None:
 
 
 def test_reports_of_earlier_releases() -> None:
-    assert next(iter(set_lines(info({}), examples=True))) == "videos: none"
+    first, *rest = set_lines(info({}), examples=True)
+    assert first.startswith("no report: this set was made by a release that wrote none; `python -m preprocess manif")
+    assert rest == ["videos: 0", "captions: 7, of 9 tokens", "windows: none"]
+
+
+def test_an_edited_set_says_what_its_tables_know() -> None:
+    parts = {"videos.csv": 3, "videos.00001.csv": 2, "captions.csv": 7}
+    edited = info({"edited_by": "remove"}).model_copy(update={"parts": parts, "splits": {"train": 9, "val": 8}})
+    first, *rest = set_lines(edited)
+    assert first.startswith("no report: this set was edited by `preprocess remove`; ")
+    assert rest == ["videos: 5", "captions: 7, of 9 tokens", "windows: 9 train, 8 val"]
+
+
+def test_captions_that_are_cut_name_the_key_that_cuts_them() -> None:
+    rates = {"unknown": 0.0, "truncated": 0.182, "empty": 0.0}
+    report = SetReport(videos={"train": 1}).as_dict("ab") | {"tokens": rates}
+    *_, line = set_lines(info(report).model_copy(update={"tokenizer": {"max_length": 20}}))
+    assert "does this tokenizer fit" not in line
+    assert line.endswith("; they are cut at tokenizer.max_length (20): raise it, or cut captions by `segment`")
+
+
+def test_examples_of_cleaning_are_counted_over_the_set() -> None:
+    def cleaned(most: int) -> SetReport:
+        report = SetReport(most=most)
+        for video in ("a", "b", "c"):
+            cues = [Cue(0.0, 1.0, "<b>x</b>"), Cue(1.0, 2.0, "<i>y</i>"), Cue(2.0, 3.0, "<i>z</i>")]
+            track = CaptionTrack("vtt", tuple(cues), ())
+            report.add_track(video, track, clean(cues, 9.0, CleanConfig(examples=most)))
+        return report
+
+    assert {most: len(cleaned(most).clean_examples.get("tags", [])) for most in (0, 2, 3, 8)} == {
+        0: 0,
+        2: 2,
+        3: 3,
+        8: 8,
+    }
+    assert cleaned(2).cleaned["tags"] == 9

@@ -123,6 +123,14 @@ def test_counts_and_examples() -> None:
     assert result.examples["empty"] == (("9.000 --> 10.000 ", ""),)
 
 
+def test_an_example_shows_what_changed() -> None:
+    """A time that moved by less than is printed is counted, and no example of anything."""
+    cues = [Cue(0.0, 10.0000002, "just past"), Cue(2.0, 13.0, "well past")]
+    result = clean(cues, 10.0, CleanConfig(examples=1, overlaps=False))
+    assert result.counts["beyond_end"] == 2
+    assert result.examples["beyond_end"] == (("2.000 --> 13.000 well past", "2.000 --> 10.000 well past"),)
+
+
 PLAIN = [
     "open the oven",
     "Add 2 eggs, don't stir. Why? Now!",

@@ -94,13 +94,14 @@ def test_unknown_and_removed_videos_are_refused(store, tmp_path):
     take_down(mine, ["train001"])
     with pytest.raises(StoreError, match="was removed"):
         view(mine, "train001")
-    lines, _ = list_videos(open_store(mine), None, 10)
+    lines, total, removed = list_videos(open_store(mine), None, 10)
+    assert (total, removed) == (4, 1)
     assert [(line.video_id, line.rows) for line in lines][1] == ("train001", ("removed", "removed"))
 
 
 def test_the_list(store):
     opened = open_store(store)
-    lines, total = list_videos(opened, choose_set(opened, None), 4)
+    lines, total, _ = list_videos(opened, choose_set(opened, None), 4)
     assert (total, [line.video_id for line in lines]) == (5, ["train000", "train001", "train002", "val000"])
     assert (lines[3].seconds, lines[3].rows, lines[3].windows, lines[3].split) == (15.0, ("15", "15"), "3", "val")
     text = shown(video_table(lines, list(opened.root.streams), "default"))
@@ -113,7 +114,7 @@ def test_the_list_says_why_the_set_lacks_a_video(store, tmp_path):
     writer.add_video("train000", "train", 15.0, 15)
     writer.add_failure("train001", "split", "near_duplicate", "its rows are those of val000")
     writer.finish(name="s", stream="s", stream_fingerprint="ab", config={}, tokenizer={"pad_id": 0}, report={})
-    lines, _ = list_videos(open_store(store), ManifestSet(tmp_path, "set"), 3)
+    lines, *_ = list_videos(open_store(store), ManifestSet(tmp_path, "set"), 3)
     assert [line.missing for line in lines] == ["", "near_duplicate", "made without it"]
     text = shown(video_table(lines, ["default", "thumbs"], "s"))
     assert "not in s, why" in text
@@ -122,7 +123,7 @@ def test_the_list_says_why_the_set_lacks_a_video(store, tmp_path):
 
 
 def test_a_narrow_terminal_folds_ids(store):
-    lines, _ = list_videos(open_store(store), None, 1)
+    lines, *_ = list_videos(open_store(store), None, 1)
     text = shown(video_table([replace(lines[0], video_id="0123456789" * 9)], ["default", "thumbs"], ""), 60)
     assert "…" not in text
     assert "".join(re.findall(r"^│ (\d+) ", text, re.MULTILINE)) == "0123456789" * 9
@@ -230,7 +231,7 @@ def test_rows_that_go_on_in_the_next_part(tmp_path, monkeypatch):
 def test_the_command(store, tmp_path):
     listed = CliRunner().invoke(app, ["inspect", str(store), "--limit", "2"])
     assert listed.exit_code == 0
-    assert "5 videos, the first 2 by id" in listed.output
+    assert "5 videos; the first 2 of all by id" in listed.output
     drawn = CliRunner().invoke(app, ["inspect", str(store), "val000", "--html", str(tmp_path / "v.html")])
     assert drawn.exit_code == 0, drawn.exception
     assert "<title>Video val000</title>" in (tmp_path / "v.html").read_text()

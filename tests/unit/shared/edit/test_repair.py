@@ -119,7 +119,7 @@ def test_videos_in_sound_blocks_stay(editing, tmp_path, monkeypatch, stream, suf
     assert [(record.id, record.reason, record.source.xxh3) for record in reader.failure_records] == [
         ("bb", DAMAGED, "ab")
     ]
-    expected = [("words", "1 videos were taken out, whose rows are lost")] if stream == "default" else []
+    expected = [("words", "1 video taken out, whose rows are lost")] if stream == "default" else []
     assert done.sets == expected
     assert "bb" not in open_store(store).manifest_set("words").video_ids or stream == "wide"
 
@@ -153,7 +153,7 @@ def test_a_lost_index_is_named(store):
     path.unlink()
     done = repair_store(store)
     assert done.unnamed == [(f"features/default/{path.stem}", 2)]
-    assert done.sets == [("words", "1 videos were taken out, whose rows are lost")]  # ccc; x1 had failed
+    assert done.sets == [("words", "1 video taken out, whose rows are lost")]  # ccc; x1 had failed
     assert open_store(store).manifest_set("words").video_ids == ["a", "bb", "d", "ee", "fff", "g", "h"]
 
 
