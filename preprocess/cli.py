@@ -118,9 +118,8 @@ def verify(store: StorePath) -> None:
     if found:
         raise DamageFound(f"{counted(len(found), 'damage')} found in {store}")
     root = open_store(store).root
-    out.print(
-        f"{store} is whole: {counted(len(root.files), 'file')}, {sum(entry.bytes for entry in root.files.values())} bytes"
-    )
+    size = sum(entry.bytes for entry in root.files.values())
+    out.print(f"{store} is whole: {counted(len(root.files), 'file')}, {size} bytes")
 
 
 @app.command()

@@ -191,17 +191,15 @@ def _say_repaired(store: Path, done: Repaired) -> None:
         _say(f"mended: {path}")
     for stream, ids in done.lost.items():
         _say(
-            f"stream {stream}: rows of {counted(len(ids), 'video')} are lost: {listing(ids)}; the next run extracts them again, "
-            "and the others of their shards whose inputs can be read"
+            f"stream {stream}: rows of {counted(len(ids), 'video')} are lost: {listing(ids)}; "
+            "the next run extracts them again, and the others of their shards whose inputs can be read"
         )
     for shard, count in done.unnamed:
-        _say(
-            f"{shard}: dropped with its index, which alone knew its {counted(count, 'video')}; the next run extracts them again"
-        )
+        known = counted(count, "video")
+        _say(f"{shard}: dropped with its index, which alone knew its {known}; the next run extracts them again")
     if done.captions:
-        _say(
-            f"captions of {counted(len(done.captions), 'video')}: the next run reads them again: {listing(done.captions)}"
-        )
+        named = counted(len(done.captions), "video")
+        _say(f"captions of {named}: the next run reads them again: {listing(done.captions)}")
     for name in done.caption_shards:
         _say(
             f"captions {name}: dropped; the next run reads them again. Takedowns in it are forgotten: remove them anew"

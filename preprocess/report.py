@@ -130,9 +130,10 @@ def account(store: Path) -> Iterator[str]:
 
 def _stream(reader: StreamReader) -> Iterator[str]:
     entry = reader.entry
+    rows = counted(int(reader.rows_per_video.sum()), "row")
     shape = " x ".join(map(str, reader.row_shape)) or "1"
     yield (
-        f"stream {reader.name} ({entry.kind}): {counted(int(reader.rows_per_video.sum()), 'row')} of {shape} {entry.dtype}, "
+        f"stream {reader.name} ({entry.kind}): {rows} of {shape} {entry.dtype}, "
         f"{counted(len(reader.video_ids), 'video')}, {duration_words(reader.durations.sum())}, "
         f"{counted(len(entry.shards), 'shard')} ({entry.container})"
     )
