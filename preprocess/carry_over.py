@@ -5,9 +5,8 @@ Two things can change without most rows being touched: the container, and whethe
 
 from __future__ import annotations
 
-from typing import Any
-
 from shared.schema import ShardIndex, StreamEntry
+from shared.stream_identity import settled
 
 # Reasons of failures that `decode.keep_partial` may turn into rows, or tell in other words.
 _OF_DAMAGE = {"corrupt", "truncated"}
@@ -15,12 +14,12 @@ _OF_DAMAGE = {"corrupt", "truncated"}
 
 def keeps_rows(old: StreamEntry, new: StreamEntry) -> bool:
     """Whether the rows of a stream stay what they are but for `touched_videos`."""
-    return _settled(old.identity) == _settled(new.identity)
+    return settled(old.identity) == settled(new.identity)
 
 
 def touched_videos(index: ShardIndex, old: StreamEntry, new: StreamEntry) -> set[str]:
     """Videos of a shard that must be extracted again all the same."""
-    if old.identity["decode"] == new.identity["decode"]:
+    if old.identity.get("decode") == new.identity.get("decode"):
         return set()
     partial = {video.id for video in index.videos if video.partial}
     return partial | {record.id for record in index.failed if record.reason in _OF_DAMAGE}
@@ -29,9 +28,3 @@ def touched_videos(index: ShardIndex, old: StreamEntry, new: StreamEntry) -> set
 def videos_of(index: ShardIndex) -> set[str]:
     """All videos of a shard, failed ones too."""
     return {video.id for video in index.videos} | {record.id for record in index.failed}
-
-
-def _settled(identity: dict[str, Any]) -> dict[str, Any]:
-    """An identity without what does not touch rows (see `streams.stream_entry` for its keys)."""
-    decode, (_, *rows) = identity["decode"], identity["rows"]
-    return identity | {"decode": {key: decode[key] for key in decode if key != "keep_partial"}, "rows": rows}

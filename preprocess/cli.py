@@ -21,7 +21,7 @@ from shared.config import load_config
 from shared.edit.ids import listing
 from shared.errors import DamageFound, Failure
 from shared.interrupts import held_interrupts
-from shared.store import open_store
+from shared.store import open_store, outdated_sets
 from shared.verify import verify_store
 from shared.words import counted
 
@@ -104,7 +104,7 @@ def manifests(config: ConfigPath, overrides: Overrides = None) -> None:
     for override in overrides or ():
         if not override.startswith(_OF_SETS):
             err.print(escape(f"{override} changes nothing here: `preprocess run` reads inputs, captions and videos"))
-    for made in make_sets(_load(config, overrides)):
+    for made in make_sets(_load(config, overrides), lambda line: err.print(escape(line))):
         _tell_set(made)
 
 
@@ -168,7 +168,10 @@ def failures(store: StorePath) -> None:
                 if failure.reason == reason:
                     out.print(escape(f"  {video_id}: {failure.stage}: {failure.message}"))
     told = set()
-    for name in opened.root.sets:
+    outdated = outdated_sets(opened.root)
+    for name in outdated:
+        out.print(escape(f"set {name} is out of date, its stream has changed: what it left out is not told"))
+    for name in sorted(opened.root.sets.keys() - set(outdated)):
         for row in opened.manifest_set(name).failures:
             if row["stage"] == "captions":
                 total += 1

@@ -32,18 +32,35 @@ IdsFile = Annotated[Path | None, typer.Option("--ids", metavar="FILE", help="A f
 
 
 @store_commands.command()
-def remove(store: StorePath, ids: Ids = None, ids_file: IdsFile = None) -> None:
+def remove(
+    store: StorePath,
+    ids: Ids = None,
+    ids_file: IdsFile = None,
+    streams: Annotated[list[str] | None, typer.Option("--stream", metavar="NAME", help="A whole stream.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="NAME", help="A whole manifest set.")] = None,
+) -> None:
     """Take videos out of a store, with their rows, captions and windows, and keep them out of later runs.
 
     Every id must be known, or nothing is done. The shards that hold them are written again without them (which needs
     room for a copy of these), so nothing but their ids is left when the command ends; `restore` lets them in again.
+    Instead of ids: --stream and --set take out whole streams and sets; a run makes again what its config names.
 
     Example: python -m preprocess remove /data/store --ids takedown.txt
     """
     with held_interrupts():
         from preprocess.takedown import take_down
+        from shared.edit.drop import drop_parts
         from shared.edit.ids import given_ids
+        from shared.edit.target import existing_store
 
+    if streams or sets:
+        if ids or ids_file:
+            raise RequestError("give either ids of videos, or --stream and --set: nothing was changed")
+        with existing_store(store) as writer:
+            drop_parts(writer, streams or (), sets or ())
+        parts = [f"stream {name}" for name in streams or ()] + [f"set {name}" for name in sets or ()]
+        _say(f"{', '.join(parts)} removed from {store}")
+        return
     done = take_down(store, given_ids(ids, ids_file))
     _say(
         f"{counted(len(done.removed), 'video')} removed from {store}"

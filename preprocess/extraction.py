@@ -17,7 +17,7 @@ from preprocess.shard import FinishedUnit
 from preprocess.sources import SourceCache
 from preprocess.streams import Change, StreamBook, Wanted, wanted_stream
 from preprocess.watch import Figures, Watch
-from shared.edit.ids import removed_ids
+from shared.edit.ids import listing, removed_ids
 from shared.errors import RequestError
 from shared.schema import Source
 from shared.store import StoreWriter
@@ -161,6 +161,12 @@ class Extraction:
             self.progress.note(
                 f"stream {change.stream!r} {done}, its configuration changed: {'; '.join(change.differences)}"
             )
+            entries = self.writer.root.sets.items()
+            others = [n for n, entry in entries if entry.stream == change.stream and n not in self.config.sets]
+            if others:
+                self.progress.note(
+                    f"sets of it that this config does not name must be made again afterwards: {listing(others)}"
+                )
 
     def _announce(self, plan: Plan) -> None:
         if plan.absent:

@@ -22,7 +22,7 @@ from shared.explain import first_fault
 from shared.features import StreamReader
 from shared.lease import lease_holder
 from shared.schema import Root
-from shared.store import SCRATCH, open_store
+from shared.store import SCRATCH, open_store, outdated_sets
 from shared.words import counted, duration_words, speed_words
 
 _LAST_RUNS = 5
@@ -142,12 +142,11 @@ def _stream(reader: StreamReader) -> Iterator[str]:
 
 
 def _sets(root: Root) -> Iterator[str]:
+    outdated = outdated_sets(root)
     for name, entry in root.sets.items():
         splits = ", ".join(f"{windows} windows in {split}" for split, windows in entry.splits.items()) or "no windows"
-        stream = root.streams.get(entry.stream)
-        stale = stream is None or stream.fingerprint != entry.stream_fingerprint
         yield f"set {name} of stream {entry.stream}: {splits}" + (
-            "; out of date, make it again with `python -m preprocess manifests CONFIG`" if stale else ""
+            "; out of date, make it again with `python -m preprocess manifests CONFIG`" if name in outdated else ""
         )
 
 

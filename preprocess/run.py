@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,12 +17,13 @@ from preprocess.inputs import InputVideo, read_inputs
 from preprocess.keep import KeepResult, caption_failures, keep_captions
 from preprocess.manifests import BuiltSet, build_set
 from preprocess.meter import Setting, Spent
+from preprocess.names import how_to_make_again, lookalikes
 from preprocess.record import RunRecord, sizes_that_fit
 from preprocess.sources import SourceCache
 from preprocess.streams import wanted_streams
 from shared.edit.ids import listing
 from shared.errors import Failure, RequestError
-from shared.store import StoreWriter, open_store, open_writer, refuse_inside_store
+from shared.store import StoreWriter, open_store, open_writer, outdated_sets, refuse_inside_store
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def run(
     device = _device(config)
     wanted = wanted_streams(config, device, sizes_that_fit(config.store))
     with open_writer(config.store) as writer, SourceCache(config.store) as sources:
+        for line in lookalikes(writer.root, config):
+            progress.note(line)
         for path in writer.remove_leftovers():
             progress.note(f"removed {path}, left by a run that was stopped")
         kept = keep_captions(writer, inputs, config.captions, sources.source_of)
@@ -120,8 +123,10 @@ def check_sets(config: PreprocessConfig) -> None:
         read_exclusions(section.split.exclude)
 
 
-def make_sets(config: PreprocessConfig) -> tuple[BuiltSet, ...]:
+def make_sets(config: PreprocessConfig, note: Callable[[str], None] = lambda _: None) -> tuple[BuiltSet, ...]:
     """`preprocess manifests`: the sets of a config, from what a finished store keeps. No media file is looked at.
+
+    note: is told of names that look mistyped, before the work.
 
     Raises RequestError when the config names no set, StoreError when there is no store.
     """
@@ -129,6 +134,8 @@ def make_sets(config: PreprocessConfig) -> tuple[BuiltSet, ...]:
         raise RequestError("the config names no manifest set: add one under `sets`")
     open_store(config.store)
     with open_writer(config.store) as writer:
+        for line in lookalikes(writer.root, config.model_copy(update={"streams": {}})):
+            note(line)
         writer.remove_leftovers()
         return tuple(build_set(writer, name, section) for name, section in sorted(config.sets.items()))
 
@@ -167,8 +174,15 @@ def _others(writer: StoreWriter, config: PreprocessConfig, videos: Sequence[str]
         found.append(f"not among the inputs, and kept: {listing(videos)}; `preprocess remove` takes videos out")
     if streams := sorted(writer.root.streams.keys() - config.streams.keys()):
         found.append(f"streams that this config does not name are kept as they are: {listing(streams)}")
-    if sets := sorted(writer.root.sets.keys() - config.sets.keys()):
+    outdated = outdated_sets(writer.root)
+    if sets := sorted(writer.root.sets.keys() - config.sets.keys() - set(outdated)):
         found.append(f"sets that this config does not name are kept as they are: {listing(sets)}")
+    for name in outdated:
+        found.append(
+            f"set {name!r}, which this config does not name, cannot be used any more: its stream "
+            f"{writer.root.sets[name].stream!r} has changed. This makes it again as it was: "
+            f"{how_to_make_again(writer.store, name)}"
+        )
     return tuple(found)
 
 

@@ -65,8 +65,7 @@ class Store:
         if name not in self.root.sets:
             raise StoreError(f"store {self.path} has no manifest set {name!r}; it has {_names(self.root.sets)}")
         entry = self.root.sets[name]
-        stream = self.root.streams.get(entry.stream)
-        if stream is None or stream.fingerprint != entry.stream_fingerprint:
+        if name in outdated_sets(self.root):
             raise StoreError(
                 f"set {name!r} of {self.path} was cut for another version of stream {entry.stream!r}: "
                 "make it again with `python -m preprocess manifests CONFIG`"
@@ -218,6 +217,12 @@ def set_entry(info: ManifestInfo) -> SetEntry:
         stream_fingerprint=info.stream_fingerprint,
         splits=info.splits,
     )
+
+
+def outdated_sets(root: Root) -> list[str]:
+    """The sets that were cut for another version of their stream, sorted: nothing can be read of them."""
+    streams = {name: entry.fingerprint for name, entry in root.streams.items()}
+    return sorted(n for n, entry in root.sets.items() if streams.get(entry.stream) != entry.stream_fingerprint)
 
 
 def refuse_inside_store(path: Path, what: str) -> None:

@@ -43,6 +43,7 @@ def write_small_store(
     thumbs: bool = False,
     container: str = "npy",
     set_fingerprint: str = "",
+    identity: dict[str, object] | None = None,
 ) -> Path:
     """A store written as preprocessing writes one: what a video shows (one of 12 things) is in its rows and captions.
 
@@ -54,7 +55,12 @@ def write_small_store(
     things = np.random.RandomState(99).standard_normal((12, 8))
     with open_writer(path) as writer:
         entry = StreamEntry(
-            kind="features", fingerprint="ab", identity={}, container=container, dtype="float16", row_shape=(8,)
+            kind="features",
+            fingerprint="ab",
+            identity=identity or {},
+            container=container,
+            dtype="float16",
+            row_shape=(8,),
         )
         pixels = StreamEntry(
             kind="frames", fingerprint="cd", identity={}, container="npy", dtype="uint8", row_shape=(12, 16, 3)

@@ -12,6 +12,7 @@ from shared.errors import InputFileError, RequestError
 from shared.explain import first_fault
 from shared.fingerprint import canonical_json
 from shared.store import Store, open_store
+from shared.stream_identity import settled
 from train.checkpoint import differences, load_checkpoint, resolve_checkpoint
 from train.config import FitConfig
 from train.data import WindowData
@@ -115,8 +116,9 @@ def run_folder(checkpoint: Path) -> Path:
 
 def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> None:
     """Raise RequestError unless a checkpoint was trained on rows and tokens of the kind that `data` has."""
-    before = {"stream": content["stream"]["fingerprint"], "tokenizer": content["tokenizer"]}
-    now = {"stream": data.stream.fingerprint, "tokenizer": data.manifest.info.tokenizer}
+    stream = data.stream
+    before, now = _streams(content["stream"], {"fingerprint": stream.fingerprint, "identity": stream.entry.identity})
+    before, now = before | {"tokenizer": content["tokenizer"]}, now | {"tokenizer": data.manifest.info.tokenizer}
     # Where captions are cut changes no id, and data sets are published with another limit for evaluation.
     changed = [line for line in differences(before, now) if not line.startswith("tokenizer.max_length:")]
     if changed:
@@ -125,6 +127,18 @@ def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> 
             + "\n  ".join(changed)
             + "\nuse a store that was made with the same extractor and tokenizer settings"
         )
+
+
+def _streams(before: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What to compare of the stream trained on and of today's: nothing where rows are of one kind.
+
+    Their identities without what leaves rows as they are; the fingerprints, for checkpoints that have no identity.
+    """
+    if before["fingerprint"] == now["fingerprint"]:
+        return {}, {}
+    if "identity" not in before:
+        return {"stream": before["fingerprint"]}, {"stream": now["fingerprint"]}
+    return {"stream": settled(before["identity"])}, {"stream": settled(now["identity"])}
 
 
 def table(result: dict[str, Any]) -> str:

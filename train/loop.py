@@ -235,7 +235,11 @@ class Trainer:
             "identity": self._identity(),
             "input_dim": self.data.input_dim,
             "tokenizer": self.data.manifest.info.tokenizer,
-            "stream": {"name": self.data.stream.name, "fingerprint": self.data.stream.fingerprint},
+            "stream": {
+                "name": self.data.stream.name,
+                "fingerprint": self.data.stream.fingerprint,
+                "identity": self.data.stream.entry.identity,
+            },
             "best": self.best,
         }
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from preprocess.cli import app
 from shared.errors import ClipmillError
-from shared.store import open_store
+from shared.store import open_store, open_writer
 
 COMMANDS = ("remove", "restore", "subset", "merge", "compact", "repair", "inspect")
 
@@ -60,6 +60,26 @@ def test_remove_and_restore(store, tmp_path):
     assert said("remove", store, "--", "-x")[1].startswith(f"{store} has no video '-x'")
     assert said("restore", store, "train000") == (0, "1 video may come in again with the next run\n")
     assert said("restore", store, "train000")[0] == 2
+
+
+def test_remove_streams_and_sets(store):
+    assert said("remove", store, "train000", "--stream", "default")[0] == 2
+    code, text = said("remove", store, "--stream", "default")
+    assert (code, "take it out as well: --set default" in text) == (2, True)
+    assert said("remove", store, "--stream", "default", "--set", "default") == (
+        0,
+        f"stream default, set default removed from {store}\n",
+    )
+    assert open_store(store).root.streams == {}
+    assert said("verify", store)[0] == 0
+
+
+def test_failures_of_a_store_with_an_outdated_set(store):
+    with open_writer(store) as writer:
+        entry = writer.root.sets["default"].model_copy(update={"stream_fingerprint": "ee"})
+        writer.commit([], sets={"default": entry})
+    code, text = said("failures", store)
+    assert (code, "set default is out of date, its stream has changed" in text) == (0, True)
 
 
 def test_subset_wants_one_of_two_ways(store, tmp_path):

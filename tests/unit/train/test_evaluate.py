@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shared.errors import DamageFound, InputFileError, RequestError
+from shared.store import open_store
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.cli import Task, app
 from train.config import FitConfig
@@ -144,3 +145,34 @@ def test_a_config_of_a_task_is_measured_and_written(run, tmp_path):
 def test_the_tasks_that_keys_knows():
     assert {task.value for task in Task} == set(TASKS)
     assert "max_iterations" in CliRunner().invoke(app, ["keys", "--task", "linear_probe"]).output
+
+
+IDENTITY = {"extractor": {"model": "m"}, "decode": {"rules": 3, "keep_partial": False}, "rows": ["npy", "float16", [8]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"decode": {"rules": 3, "keep_partial": True}, "rows": ["h5", "float16", [8]]}, None),
+        ({"decode": {"rules": 4, "keep_partial": False}}, "stream.decode.rules: 4 -> 3"),
+        ({"extractor": {"model": "other"}}, "stream.extractor.model: 'other' -> 'm'"),
+    ],
+)
+def test_rows_of_one_kind_though_the_stream_was_made_again(run, small_store, tmp_path, change, fault):
+    """A checkpoint outlives another container and `decode.keep_partial`; of others it names the keys, not hashes."""
+    store = small_store(tmp_path / "store", splits={"val": 5}, identity=IDENTITY)
+    content = load_checkpoint(run.run / "checkpoints" / "best.pt")
+    del content["version"]
+    assert content["stream"]["identity"] == open_store(run.store).root.streams["default"].identity
+    content["stream"] |= {"fingerprint": "old", "identity": IDENTITY | change}
+    save_checkpoint(tmp_path / "r" / "checkpoints" / "best.pt", content)
+    if fault is None:
+        assert evaluate(tmp_path / "r", store=store)["windows"] == 15
+    else:
+        with pytest.raises(RequestError, match="other features or tokens") as refused:
+            evaluate(tmp_path / "r", store=store)
+        assert fault in str(refused.value)
+    del content["stream"]["identity"]
+    save_checkpoint(tmp_path / "old" / "checkpoints" / "best.pt", content)
+    with pytest.raises(RequestError, match="stream: 'old' -> 'ab'"):
+        evaluate(tmp_path / "old", store=store)
