@@ -12,7 +12,7 @@ from pydantic import field_validator, model_validator
 
 from preprocess.captions.json_file import json_entries
 from preprocess.captions.languages import primary_language
-from preprocess.inputs import InputVideo
+from preprocess.inputs import InputVideo, not_there
 from shared.atomic import disk_full_stops
 from shared.captions import KeptTrack
 from shared.config import Config
@@ -70,7 +70,7 @@ class CaptionReader:
         if video.caption_failure is not None:
             return video.caption_failure
         if video.caption_path is not None:
-            return _read_file(video.caption_path)
+            return _read_file(video.caption_path, video.caption_given)
         if video.video_id in self._entries:
             return self._entry(video.video_id)
         return self._embedded(video) if self._config.embedded else None
@@ -146,12 +146,13 @@ def _spooled(json_file: Path, wanted: set[str], spool: BinaryIO, path: Path) -> 
     return entries
 
 
-def _read_file(path: Path) -> KeptTrack | Failure:
+def _read_file(path: Path, given: str) -> KeptTrack | Failure:
+    """given: the path as the manifest has it."""
     try:
         data = _read_bytes(path)
     except OSError as error:
         reason = "missing_file" if isinstance(error, FileNotFoundError) else "unreadable"
-        return Failure(reason, "captions", f"{path.name}: {error.strerror}")
+        return Failure(reason, "captions", not_there(given or path.name, f"cannot be read: {error.strerror}"))
     return _too_large(path.name) if data is None else KeptTrack(path.name, data)
 
 

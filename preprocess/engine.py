@@ -49,6 +49,7 @@ def decode_order(video: UnitVideo, jobs: dict[str, StreamJob], options: DecodeOp
         short_side=common_short_side([spec.short_side for spec in every]),
         strategies=tuple(spec.sampling.strategy for spec in every),
         failure=video.failure,
+        given=video.given,
     )
 
 

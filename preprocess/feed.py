@@ -13,6 +13,7 @@ from pathlib import Path
 
 from preprocess.decode import DecodeFailure, DecodeOptions, FrameBlock, Sampling, VideoInfo, open_video
 from preprocess.decode.grid import Grid, KeyGrid
+from preprocess.inputs import not_there
 from shared.errors import Failure
 from shared.fingerprint import hash_file
 from shared.schema import Source
@@ -54,7 +55,7 @@ class DecodeOrder:
     """What a decode task needs to know, and nothing more.
 
     samplings: whose frames are wanted. strategies, short_side: of all streams of the run, wanted here or not, so that
-    a stream is decoded in the same way whichever streams a video still needs.
+    a stream is decoded in the same way whichever streams a video still needs. given: the path as the manifest has it.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class DecodeOrder:
     short_side: int | None
     strategies: tuple[str, ...]
     failure: Failure | None = None
+    given: str = ""
 
 
 def decode_events(order: DecodeOrder) -> Iterator[Event]:
@@ -85,10 +87,17 @@ def _events(order: DecodeOrder) -> Iterator[Event]:
         yield Started(None)
         yield order.failure
         return
+    name = order.given or order.path.name
     try:
-        yield _identify(order.path)
+        started = _identify(order.path)
+    except OSError as error:
+        yield Started(None)
+        yield Failure("missing_file", "decode", not_there(name, f"cannot be read: {error.strerror}"))
+        return
+    yield started
+    try:
         if order.path.exists() and not order.path.is_file():
-            yield Failure("missing_file", "decode", f"{order.path.name} is not a regular file")
+            yield Failure("missing_file", "decode", not_there(name, "not a regular file"))
             return
         with open_video(order.path, order.samplings, order.options, order.short_side, order.strategies) as video:
             yield Opened(tuple(video.grids))
@@ -105,13 +114,11 @@ def _cpu_seconds() -> float:
 
 
 def _identify(path: Path) -> Started:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return Started(None)  # reading a pipe or a device would never end
-        return Started(Source(bytes=status.st_size, xxh3=hash_file(path)), status.st_mtime_ns)
-    except OSError:
-        return Started(None)  # `open_video` says what is wrong with it
+    """Raises OSError where the file cannot be read."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        return Started(None)  # reading a pipe or a device would never end
+    return Started(Source(bytes=status.st_size, xxh3=hash_file(path)), status.st_mtime_ns)
 
 
 def common_short_side(short_sides: Sequence[int | None]) -> int | None:

@@ -21,7 +21,11 @@ _KNOWN = (*_NEEDED, "caption_path", "split")
 
 @dataclass(frozen=True)
 class InputVideo:
-    """One row of the manifest. Paths are absolute; `failure` says why the media file is not to be touched."""
+    """One row of the manifest. Paths are absolute; `failure` says why the media file is not to be touched.
+
+    given, caption_given: the paths as the manifest has them, for messages that are stored: these must be the same
+    wherever the manifest lies.
+    """
 
     video_id: str
     video_path: Path
@@ -30,6 +34,8 @@ class InputVideo:
     attributes: dict[str, str]
     failure: Failure | None = None
     caption_failure: Failure | None = None
+    given: str = ""
+    caption_given: str = ""
 
 
 def read_inputs(manifest: Path, root: Path | None = None) -> list[InputVideo]:
@@ -84,7 +90,8 @@ def _rows(manifest: Path) -> list[tuple[int, dict[str, str]]]:
             return [(reader.line_num, _whole_row(manifest, reader.line_num, row)) for row in reader]
     except FileNotFoundError:
         raise InputFileError(
-            f"input manifest {manifest} does not exist; manifests/README.md says how to write one"
+            f"input manifest {manifest.absolute()} does not exist; relative paths in a config are taken from the "
+            "folder that the command is typed in. manifests/README.md says how to write one"
         ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputFileError(f"input manifest {manifest} cannot be read as UTF-8 CSV: {error}") from None
@@ -126,7 +133,14 @@ def _video(row: dict[str, str], folder: Path, root: Path) -> InputVideo:
         attributes={key: value for key, value in row.items() if key not in _KNOWN and value},
         failure=failure,
         caption_failure=caption_failure,
+        given=row["video_path"],
+        caption_given=caption_text,
     )
+
+
+def not_there(given: str, why: str) -> str:
+    """The message for a file of the manifest that cannot be read; nothing in it depends on where the manifest lies."""
+    return f"{given}: {why}; looked for from the folder of the input manifest"
 
 
 def _confined(text: str, folder: Path, root: Path, stage: str) -> tuple[Path, Failure | None]:

@@ -27,12 +27,13 @@ _SMALL_JOB_UNITS = 16
 
 @dataclass(frozen=True)
 class UnitVideo:
-    """One video of a unit and the streams that need it."""
+    """One video of a unit and the streams that need it. given: its path as the input manifest has it."""
 
     video_id: str
     path: Path
     streams: tuple[str, ...]
     failure: Failure | None = None
+    given: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def make_plan(
                     reasons[reason] += 1
                     needed.append(stream)
             if needed:
-                members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure))
+                members.append(UnitVideo(video.video_id, video.video_path, tuple(needed), video.failure, video.given))
             whole += not needed
         if members:
             units.append(Unit(number, _unit_ids(number, members, streams), tuple(members)))

@@ -22,7 +22,7 @@ def config(streams: list[str], sets: list[str]) -> PreprocessConfig:
             "store": "x",
             "streams": {name: {"kind": "timm"} for name in streams},
             "sets": {name: {} for name in sets},
-        }  # fmt: skip
+        }
     )
 
 
