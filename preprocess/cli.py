@@ -82,11 +82,11 @@ def run_command(
 
     Example: python -m preprocess run configs/preprocess/corpus.yaml store=/data/store
     """
+    loaded = _load(config, overrides)  # a mistake in it is told before the seconds that these imports take
     with held_interrupts():
         from preprocess.display import shown_progress
         from preprocess.run import run
 
-    loaded = _load(config, overrides)
     with shown_progress(err) as progress:
         result = run(loaded, progress, limit, retry_failed)
     _summary(result)
@@ -98,13 +98,14 @@ def manifests(config: ConfigPath, overrides: Overrides = None) -> None:
 
     Example: python -m preprocess manifests configs/preprocess/corpus.yaml sets.default.windows.min_seconds=8
     """
+    loaded = _load(config, overrides)
     with held_interrupts():
         from preprocess.run import make_sets
 
     for override in overrides or ():
         if not override.startswith(_OF_SETS):
             err.print(escape(f"{override} changes nothing here: `preprocess run` reads inputs, captions and videos"))
-    for made in make_sets(_load(config, overrides), lambda line: err.print(escape(line))):
+    for made in make_sets(loaded, lambda line: err.print(escape(line))):
         _tell_set(made)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from preprocess.adapters.adapt import AdaptResult
 
 out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 class AdaptCommand(TyperCommand):
@@ -53,7 +54,8 @@ def adapt_command(
     """Write the input manifest of a data set as published, and list what is missing.
 
     Beside NAME.csv stands NAME.missing.csv with every row of the index (or, of a plain folder, every file of media and
-    captions) that is not in the manifest, and why; the exit code is 1 when there are any. Nothing is downloaded.
+    captions) that is not in the manifest, and why; the exit code is 1 when there are any, though the manifest is whole.
+    Nothing is downloaded.
     """
     from preprocess.adapters.adapt import adapt
 
@@ -82,6 +84,5 @@ def _tell(result: AdaptResult) -> None:
     left_out = result.left_out.total()
     if left_out:
         what = "rows" if set(result.kinds) == {ROWS} else "files"
-        raise DamageFound(
-            f"{left_out} of {result.rows} {what} were left out; {result.missing} lists them with the reasons"
-        )
+        err.print(escape(f"left out: {left_out} of {result.rows} {what}; {result.missing} lists them with the reasons"))
+        raise typer.Exit(DamageFound.exit_code)

@@ -43,13 +43,15 @@ def _default_streams() -> dict[str, ExtractorSection]:
 class PreprocessConfig(Config):
     """inputs: the input manifest. store: the folder to make or go on with.
 
+    Relative paths in a config are taken from the folder that the command is typed in, not from that of the config.
+
     root: what paths in the manifest may not leave (default: the manifest's folder).
     streams: extractors by the name of the stream they make.
     captions: where captions are that the input manifest does not name.
     sets: manifest sets by name; none to make features only.
     decode: limits of decoding. ray: how the engine `ray` spreads the work.
-    container: of the rows, NumPy's or HDF5. shard_videos: inputs per shard (default: by the number of inputs, at most
-    1,024).
+    container: of the rows, NumPy's or HDF5. shard_videos: inputs per shard (default: by the number of inputs, from 8 to
+    1,024). Shards are committed whole: what is done when a run is stopped is its whole shards.
     engine: `ray`, or `here` for this process alone (no deadlines).
     device: what extracts; `auto` takes CUDA where this process sees it. Say `cuda` when only the cluster's other
     hosts have it.

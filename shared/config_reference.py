@@ -108,6 +108,21 @@ def chosen(model: type[BaseModel], wanted: str) -> list[tuple[Section, list[str]
     raise RequestError(_unknown(everything, parts))
 
 
+def names_of_ones_own(model: type[BaseModel], wanted: str) -> list[str]:
+    """Which words of a path that `chosen` knows are neither keys nor kinds, with the nearest of these.
+
+    Any word can be somebody's name for a stream or a set, a mistyped kind as well.
+    """
+    everything = sections(model)
+    words = {step.removeprefix("=") for section in everything for step in section.steps} - set(_OWN)
+    words |= {name for section in everything for name in section.model.model_fields}
+    return [
+        f"{part!r} is taken for a name of your own{nearest(part, sorted(words))}"
+        for part in wanted.split(".")
+        if part and part not in words
+    ]
+
+
 def _unknown(everything: list[Section], parts: list[str]) -> str:
     """The longest part of the path that is one, and what could follow."""
     depth = max(length for length in range(len(parts)) if _at(everything, parts[:length], True))

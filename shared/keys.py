@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import typer
 from pydantic import BaseModel
 
-from shared.config_reference import Key, Section, chosen
+from shared.config_reference import Key, Section, chosen, names_of_ones_own
 
 _NARROW, _WIDE = 40, 110
 
@@ -21,6 +21,8 @@ def print_keys(program: str, model: type[BaseModel], wanted: str, markdown: bool
     Lines are wrapped on a terminal and whole everywhere else. Raises RequestError for a path that names nothing.
     """
     found = chosen(model, wanted)
+    for line in names_of_ones_own(model, wanted):
+        typer.echo(line, err=True)
     if markdown:
         typer.echo(as_markdown(program, found), nl=False)
         return

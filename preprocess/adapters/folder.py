@@ -24,6 +24,8 @@ from shared.errors import Failure, RequestError
 # Those of read_track. Files of the last three have other uses as well: they are captions if their content says so.
 _CAPTIONS = ("vtt", "srt", "csv", "json", "txt")
 _ALWAYS = ("vtt", "srt")
+# Listed where no media has their name, if their content says that they are captions. Not CSV, which manifests are, too.
+_ALONE = ("json", "txt")
 _LANGUAGE = re.compile(r"(.+)\.([A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,10})*)")
 _MEDIA, _CAPTION, _OTHER = "media files", "caption files", "other files of the same names"
 
@@ -60,7 +62,7 @@ def _beside(root: Path, media: set[str]) -> tuple[dict[str, list[str]], list[str
             continue
         language = None if stem in media else _LANGUAGE.fullmatch(stem)
         owner = language.group(1) if language else stem
-        if owner in media or kind in _ALWAYS:
+        if owner in media or kind in _ALWAYS or (kind in _ALONE and _failure_of(root / path) is None):
             other = 0 if not language else 1 if language.group(2).lower().startswith("en") else 2
             found.setdefault(owner, []).append((other, _CAPTIONS.index(kind), path))
     return {owner: [path for *_, path in sorted(files)] for owner, files in found.items()}, others

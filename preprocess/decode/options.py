@@ -15,8 +15,9 @@ RULES = 3
 class DecodeOptions(Config):
     """Backend and limits of decoding one video; whatever exceeds a limit fails with `too_large` and is not decoded.
 
-    backend: `auto` chooses for each video (see media_source.py), the others are for tests and comparisons.
-    keep_partial: keep what decodes of damaged files, with `VideoInfo.partial` set, instead of failing them.
+    backend: `auto` chooses for each video by its codec and its timestamps, the others are for tests and comparisons.
+    keep_partial: keep what decodes of damaged files instead of failing them; `inspect` says of which videos rows are
+        partial. Sets of the stream must be made again after a change (docs/failures.md).
     max_seconds: the longest video. max_frames: the most frames of a video. max_pixels: the largest width x height of a
         frame. max_bytes: the largest file.
     timeout_s: seconds for one video, enforced by whoever runs the decoding in a process that can be killed; the

@@ -46,6 +46,20 @@ def command(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def test_the_example_is_as_the_house_writes(tmp_path: Path) -> None:
+    """Whoever follows the page passes `make check`."""
+    file, section, line, _ = example()
+    apply_example(tmp_path, file, section, line)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    made = ["preprocess/extract/colours.py", "preprocess/extract/sections.py"]
+    for check in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "--no-cache", *made],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_example_makes_rows(tmp_path: Path) -> None:
     file, section, line, config = example()
     apply_example(tmp_path, file, section, line)

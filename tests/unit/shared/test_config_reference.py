@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
+from preprocess.config import PreprocessConfig
 from shared.config import Config
-from shared.config_reference import chosen, meaning_of, sections
+from shared.config_reference import chosen, meaning_of, names_of_ones_own, sections
 from shared.errors import RequestError
 from shared.keys import as_markdown, as_text
 
@@ -143,3 +144,10 @@ def test_text_is_whole_or_wrapped():
 def test_markdown_escapes_what_would_end_a_cell():
     page = as_markdown("walk", chosen(Trip, "legs.hike"))
     assert r"| `kind` | `hike` | must be given | on foot. Here: in the \| mountains. |" in page
+
+
+def test_a_word_that_is_taken_for_a_name_is_told_with_what_may_be_meant():
+    words = names_of_ones_own(PreprocessConfig, "streams.tim.sampling")
+    assert words == ["'tim' is taken for a name of your own; is `timm` meant?"]
+    for known in ("", "streams.timm", "decode", "sets.clean", "captions.json_file"):
+        assert names_of_ones_own(PreprocessConfig, known) == []

@@ -241,7 +241,7 @@ def test_exit_codes_and_help(tmp_path: Path) -> None:
     assert "videos.csv: 20 videos (20 test), 20 with captions" in left_out.stdout
     assert "21 rows of the index: 20 in the manifest, 1 left out\n  missing_media: 1" in left_out.stdout
     assert "clean: {rolling: false, overlaps: false}" in left_out.stdout
-    assert "1 of 21 rows were left out" in left_out.stderr
+    assert left_out.stderr.startswith(f"left out: 1 of 21 rows; {tmp_path / 'a'}")
     (tmp_path / "a" / "-v20.mp4").touch()
     assert command("msrvtt", index).returncode == 0
     wrong = command("youcook2", index)

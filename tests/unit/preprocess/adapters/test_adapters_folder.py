@@ -42,7 +42,9 @@ def test_media_with_captions_of_every_form(adapt_folder: Any) -> None:
         "clip 7.txt": " \n",
         "gone.vtt": VTT,
         "gone.en.srt": VTT,
-        "README.txt": "no captions",
+        "README.txt": "perhaps captions of a video that is not there",
+        "nowhere.json": '{"start": [1], "end": [2], "text": ["words"]}',
+        "stats.json": '{"count": 3}',
         "videos.csv": "an older manifest",
         "clip 8.info.json": "{}",
         "clip 8.json": '{"start": [1], "end": [2], "text": ["words"]}',
@@ -52,7 +54,7 @@ def test_media_with_captions_of_every_form(adapt_folder: Any) -> None:
         "clip 11.csv": "a,b\n",
         "clip 12.txt": "00:01.000 --> 00:02.000 words",
     }
-    done = adapt_folder(files, rows=18 + 10 + 1 + 2 + 6)
+    done = adapt_folder(files, rows=18 + 10 + 1 + 2 + 6 + 2)
     assert {name: row["caption_path"] for name, row in done.videos.items() if row["caption_path"]} == {
         "clip 0": "clip 0.vtt",
         "clip 1": "clip 1.srt",
@@ -69,10 +71,10 @@ def test_media_with_captions_of_every_form(adapt_folder: Any) -> None:
         "other_captions": ["clip 4.de.vtt file", "clip 5.de.srt file", "clip 6.en.vtt file"],
         "empty_file": ["clip 7.txt file"],
         "not_captions": ["clip 11.csv file", "clip 12.txt file", "clip 9.json file", "clip 10.nfo file"],
-        "missing_media": ["gone.vtt file", "gone.en.srt file"],
+        "missing_media": ["README.txt file", "gone.vtt file", "gone.en.srt file", "nowhere.json file"],
     }
-    assert done.result.kinds == {"media files": 18, "caption files": 18, "other files of the same names": 1}
-    assert done.result.kinds_left == {"caption files": 9, "other files of the same names": 1}
+    assert done.result.kinds == {"media files": 18, "caption files": 20, "other files of the same names": 1}
+    assert done.result.kinds_left == {"caption files": 11, "other files of the same names": 1}
 
 
 def test_folders_inside_give_ids_and_splits(adapt_folder: Any) -> None:
