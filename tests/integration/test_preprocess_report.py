@@ -21,6 +21,7 @@ from shared.fingerprint import sealed_json
 from shared.lease import lease_holder
 from shared.store import open_writer
 from shared.verify import verify_store
+from shared.words import counted
 
 CONFIG = """
 inputs: {media}/videos.csv
@@ -63,7 +64,7 @@ def test_a_run_is_followed_while_it_writes(small_media: Path, tmp_path: Path, co
     assert f"being written by process {run.pid} on " in once
     assert 0 < frozen["default"] < 42
     for stream, rows in frozen.items():
-        seen = f"stream {stream}, unit 0: {rows} rows, "
+        seen = f"stream {stream}, unit 0: {counted(rows, 'row')}, "
         assert seen in once
         assert any(line.startswith(seen) for line in lines[:2])
     assert "of 14 videos, grew " in once
