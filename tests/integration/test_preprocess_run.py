@@ -321,10 +321,13 @@ def test_keeping_parts_of_damaged_videos_touches_no_other(small_media: Path, tmp
     middle = damaged.find(b"mdat") + len(damaged) // 3
     damaged[middle : middle + 400] = bytes(400)
     (tmp_path / "clip 5.mp4").write_bytes(damaged)
-    first = preprocess("run", config, "engine=here")
+    first = preprocess("run", config, "engine=here", "sets.kurz.windows.candidates=1")
     assert "decode.keep_partial=true" in first.stdout
     before = rows_by_video(tmp_path / "store")
     kept = preprocess("run", config, "engine=here", "decode.keep_partial=true")
+    assert "sets of it that this config does not name must be made again afterwards: 'kurz'" in kept.stderr
+    assert "set 'kurz', which this config does not name, cannot be used any more" in kept.stdout
+    assert """manifests CONFIG 'sets.kurz={"windows": {"candidates": 1}}'""" in kept.stdout
     assert "extracting 1 video x 2 streams in 1 unit, a shard each (2 new)" in kept.stderr
     now = rows_by_video(tmp_path / "store")
     assert now.keys() - before.keys() == {"v5"}
