@@ -19,7 +19,7 @@ from shared.errors import DamageFound, InputFileError, RequestError
 from shared.fingerprint import hash_file
 from train.distributed import World, gather_plain
 
-VERSION = 1
+VERSION = 2
 FOLDER = "checkpoints"
 BEST = "best.pt"
 # A file of torch.save is a zip archive: how such begin, how their last record begins, and how long that is.

@@ -11,6 +11,7 @@ from shared.config import Config
 from train.checkpoint import CheckpointConfig
 from train.delivery.config import MAKING, DataConfig
 from train.distributed import DeviceName
+from train.early_stop import StopConfig
 from train.losses import DistillConfig, LossConfig, MilNceConfig
 from train.model import ModelConfig
 from train.negatives import NegativesConfig
@@ -32,7 +33,9 @@ class FitConfig(Config):
     batch_size: the global batch, over all ranks; with order.buckets, the most that one holds. epochs or steps: one of
     them. seed: of weights, order and dropout.
     precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
-    log_every: steps between lines of metrics.jsonl. eval_every: epochs between validations, 0 for none.
+    log_every: steps between lines of metrics.jsonl. tensorboard: write the same curves for TensorBoard, too, into the
+    run folder's `tensorboard`. eval_every: epochs between validations, 0 for none. stop: when to end before the last
+    step, null for never.
     resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
     a path goes on from that file.
     """
@@ -58,7 +61,9 @@ class FitConfig(Config):
     device: DeviceName = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     log_every: int = Field(default=10, ge=1)
+    tensorboard: bool = False
     eval_every: int = Field(default=1, ge=0)
+    stop: StopConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig()
     resume: str = "auto"
     evaluate: EvaluateConfig = EvaluateConfig()
@@ -78,6 +83,11 @@ class FitConfig(Config):
                 f"negatives.name={self.negatives.name} with loss.name=distill and no loss.base: a teacher says nothing "
                 "of what is remembered; give loss.base, or leave negatives out"
             )
+        if self.stop is not None and (self.val_split is None or self.eval_every == 0):
+            raise ValueError(
+                f"stop.patience={self.stop.patience} without a validation (val_split={self.val_split}, eval_every="
+                f"{self.eval_every}): give both, or leave stop out"
+            )
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
 
@@ -96,7 +106,8 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
+    "store", "run", "stream", "val_split", "device", "log_every", "tensorboard", "eval_every", "stop", "checkpoint",
+    "resume", "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
 }  # fmt: skip

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from shared.errors import EnvironmentLacking, RequestError
+from train.timing import COMMUNICATION
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
@@ -123,7 +124,8 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         total = grads[0].contiguous().clone()
-        dist.all_reduce(total)
+        with COMMUNICATION.running():
+            dist.all_reduce(total)
         start = ctx.world.rank * ctx.rows
         return total[start : start + ctx.rows], None
 
@@ -144,9 +146,11 @@ class _LogSumExpOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         highest = x.clone()
-        dist.all_reduce(highest, op=dist.ReduceOp.MAX)
+        with COMMUNICATION.running():
+            dist.all_reduce(highest, op=dist.ReduceOp.MAX)
         total = (x - highest).exp()
-        dist.all_reduce(total)
+        with COMMUNICATION.running():
+            dist.all_reduce(total)
         result = highest + total.log()
         ctx.save_for_backward(x, result)
         return result
@@ -155,7 +159,8 @@ class _LogSumExpOverRanks(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         part, result = ctx.saved_tensors
         total: torch.Tensor = grads[0].contiguous().clone()
-        dist.all_reduce(total)
+        with COMMUNICATION.running():
+            dist.all_reduce(total)
         share: torch.Tensor = (part - result).exp()
         return total * share
 
@@ -180,7 +185,8 @@ def gather_plain(x: torch.Tensor, world: World) -> torch.Tensor:
 
 def _all_gather(x: torch.Tensor, world: World) -> torch.Tensor:
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world.size)]
-    dist.all_gather(parts, x.contiguous())
+    with COMMUNICATION.running():
+        dist.all_gather(parts, x.contiguous())
     return torch.cat(parts)
 
 
@@ -192,8 +198,9 @@ def agree_on_bags(rows: int, candidates: int, world: World) -> int:
     if world.size == 1:
         return max(1, candidates)
     extremes = torch.tensor([rows, -rows, candidates], dtype=torch.int64, device=world.device)
-    dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
-    most, negated_least, widest = (int(value) for value in extremes.tolist())
+    with COMMUNICATION.running():
+        dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
+        most, negated_least, widest = (int(value) for value in extremes.tolist())
     if most != -negated_least:
         raise RequestError(
             f"ranks bring {-negated_least} to {most} clips to one step (rank {world.rank}: {rows}), expected the same "
@@ -215,8 +222,29 @@ def mean_over_ranks(x: torch.Tensor, world: World) -> torch.Tensor:
     if world.size == 1:
         return x.detach()
     total = x.detach().clone()
-    dist.all_reduce(total)
+    with COMMUNICATION.running():
+        dist.all_reduce(total)
     return total / world.size
+
+
+def any_rank(flag: bool, world: World) -> bool:
+    """Whether `flag` is True on any rank, on every rank; one small collective."""
+    if world.size == 1:
+        return flag
+    value = torch.tensor([flag], dtype=torch.int32, device=world.device)
+    with COMMUNICATION.running():
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+        return bool(value.item())
+
+
+def broadcast_number(number: float, world: World) -> float:
+    """Rank 0's number, on every rank."""
+    if world.size == 1:
+        return number
+    value = torch.tensor([number], dtype=torch.float64, device=world.device)
+    with COMMUNICATION.running():
+        dist.broadcast(value, src=0)
+    return float(value.item())
 
 
 def broadcast_seed(seed: int, world: World) -> int:
@@ -224,5 +252,6 @@ def broadcast_seed(seed: int, world: World) -> int:
     if world.size == 1:
         return seed
     value = torch.tensor([seed], dtype=torch.int64, device=world.device)
-    dist.broadcast(value, src=0)
+    with COMMUNICATION.running():
+        dist.broadcast(value, src=0)
     return int(value.item())

@@ -130,7 +130,12 @@ def is_better(name: str, value: float, best: float | None) -> bool:
     """Recalls are better when higher, ranks when lower; of equals the later, which has learned longer."""
     if best is None:
         return True
-    return value >= best if ".R@" in name else value <= best
+    return value >= best if higher_is_better(name) else value <= best
+
+
+def higher_is_better(name: str) -> bool:
+    """Of recalls more is better, of ranks less."""
+    return ".R@" in name
 
 
 def _measured(way: _Way, config: EvaluateConfig, dual_softmax: float | None) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,25 @@ from shared.atomic import replace_file
 from shared.errors import DamageFound
 from train.config import FitConfig
 from train.distributed import World
+from train.health import Sign
 from train.order import BatchOrder
 from train.sources import Sources
+from train.tensorboard_files import TensorBoardFiles
 
 METRICS_FILE = "metrics.jsonl"
 
 
 class RunLog:
-    """metrics.jsonl of a run folder: one JSON object a line, with `step` (steps done) and either the numbers of that
-    step or a `validation`."""
+    """metrics.jsonl of a run folder: one JSON object a line, with `step` (steps done) and the numbers of that step, a
+    `validation`, or a `warning` ({"kind", "message"}).
 
-    def __init__(self, run: Path, active: bool) -> None:
-        self._path, self._active = run / METRICS_FILE, active
+    tensorboard: whether `begin` also opens files for TensorBoard. Close it when the run ends, however it ends.
+    """
+
+    def __init__(self, run: Path, active: bool, tensorboard: bool = False) -> None:
+        self._run, self._path, self._active = run, run / METRICS_FILE, active
+        self._wants_board = active and tensorboard
+        self._board: TensorBoardFiles | None = None
 
     def say(self, text: str) -> None:
         if self._active:
@@ -36,13 +42,34 @@ class RunLog:
         if self._active:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+        if self._board is not None:
+            self._board.write(record)
 
-    def cut_after(self, step: int) -> None:
-        """Drop what an earlier run logged after the checkpoint that this one goes on from."""
-        if not self._active or not self._path.exists():
-            return
-        kept = [record for record in read_records(self._path) if record["step"] <= step]
-        replace_file(self._path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+    def warn(self, step: int, signs: Sequence[Sign]) -> None:
+        """Say and write what began to be wrong."""
+        for sign in signs:
+            self.say(f"warning: step {step}: {sign.message}")
+            self.write({"step": step, "warning": {"kind": sign.kind, "message": sign.message}})
+
+    def begin(self, done: int) -> None:
+        """Drop what an earlier run logged after the checkpoint of `done` steps that this one goes on from.
+
+        Raises DamageFound for a metrics.jsonl that is none, EnvironmentLacking where TensorBoard is absent.
+        """
+        if self._active and self._path.exists():
+            kept = [record for record in read_records(self._path) if record["step"] <= done]
+            replace_file(self._path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        if self._wants_board:
+            self._board = TensorBoardFiles(self._run, done)
+
+    def flush(self) -> None:
+        """What was written is in the files, also if the process is killed now."""
+        if self._board is not None:
+            self._board.flush()
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -69,30 +96,6 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
             "but the curves: move it away or delete the line, and run the same command again"
         )
     return record
-
-
-class Meter:
-    """Samples a second and the share of time spent waiting for data, since the last `read`."""
-
-    def __init__(self) -> None:
-        self._begin = time.perf_counter()
-        self._waited = 0.0
-        self._clips = 0
-
-    def count(self, clips: int, waited_s: float) -> None:
-        self._clips += clips
-        self._waited += waited_s
-
-    def read(self) -> dict[str, float]:
-        """{"samples_per_s", "data_wait"}; starts anew."""
-        elapsed = max(time.perf_counter() - self._begin, 1e-9)
-        values = {"samples_per_s": self._clips / elapsed, "data_wait": self._waited / elapsed}
-        self.restart()
-        return values
-
-    def restart(self) -> None:
-        """Leave out what happened since the last `read`, as a validation."""
-        self._begin, self._waited, self._clips = time.perf_counter(), 0.0, 0
 
 
 def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrder, total: int, model: nn.Module) -> str:

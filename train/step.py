@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -14,17 +14,20 @@ from train.batch import Batch
 from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
 from train.losses import Beyond, Loss
 from train.losses.accuracy import share_of_clips_won
+from train.losses.likeness import directions
 from train.model.two_tower import Embeddings, TwoTower
 from train.negatives import Negatives
 from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
 from train.teacher import TeacherTowers
+from train.timing import GradientWait
 
 
 @dataclass(frozen=True)
 class StepResult:
     """loss: over the global batch. grad_norm: before clipping. accuracy: share of the clips that have a caption whose
     best text in the global batch is their own. learning_rate: of the first group. clips: in the global batch.
+    own_loss: of this rank's clips. directions_2D: of this rank, see `directions`.
     """
 
     loss: float
@@ -33,6 +36,8 @@ class StepResult:
     accuracy: float
     learning_rate: float
     clips: int
+    own_loss: float
+    directions_2D: torch.Tensor = field(compare=False, repr=False)
 
 
 class NonFiniteStep(RunFailed):
@@ -79,6 +84,7 @@ class TrainStep:
         self._clip = clip
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
+        self._waits = GradientWait(model.parameters() if world.size > 1 else ())
         self._forward = _wrap(model, world)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
@@ -94,7 +100,7 @@ class TrainStep:
         embeddings, video_ids_N = self._embeddings(batch, inputs)
         loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
         # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
-        with torch.autocast(loss.device.type, enabled=False):
+        with torch.autocast(loss.device.type, enabled=False), self._waits.around_backward():
             torch.autograd.backward([loss])
         norm = clip_gradients(self.model.parameters(), self._clip)
         result = self._result(loss, norm, embeddings, video_ids_N)
@@ -152,12 +158,13 @@ class TrainStep:
             embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, video_ids_N, self._world
         )
         numbers = torch.stack([x.detach().double() for x in (loss, norm, embeddings.temperature, accuracy)])
-        values = mean_over_ranks(numbers, self._world).tolist()
+        values = torch.cat([mean_over_ranks(numbers, self._world), numbers[:1]]).tolist()
         for what, value in zip(("loss", "gradient norm"), values[:2], strict=True):
             if not torch.isfinite(torch.tensor(value)):
                 raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_N, self._world))
         rate = float(self.optimizer.param_groups[0]["lr"])
-        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_N))
+        pointing_2D = directions(embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, self._world)
+        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_N), values[4], pointing_2D)
 
 
 def _wrap(model: TwoTower, world: World) -> nn.Module:

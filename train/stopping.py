@@ -10,13 +10,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from shared.atomic import fsync_directory, write_new_file
 from shared.errors import ClipmillError, RequestError, RunFailed, StoppedEarly
 from shared.fingerprint import canonical_json
-from train.distributed import World
+from train.distributed import World, any_rank
 
 EXIT_FILE = "exit.json"
 _INTERRUPTED = "interrupted before the next step; run the same command again to go on from the last checkpoint"
@@ -35,11 +34,7 @@ class StopSignals:
 
     def agreed(self, world: World) -> bool:
         """Whether any rank has received one; every rank calls it and gets the same answer."""
-        if world.size == 1:
-            return self.received is not None
-        flag = torch.tensor([self.received is not None], dtype=torch.int32, device=world.device)
-        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
-        return bool(flag.item())
+        return any_rank(self.received is not None, world)
 
     def __enter__(self) -> StopSignals:
         self._before = {number: signal.signal(number, self._remember) for number in _SIGNALS}

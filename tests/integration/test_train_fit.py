@@ -89,7 +89,12 @@ def command(*arguments: str) -> int:
 def logged(run_folder: Path) -> list[dict[str, Any]]:
     """metrics.jsonl without what is measured in seconds."""
     records = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in record.items() if k not in ("samples_per_s", "data_wait")} for record in records]
+    timed = ("samples_per_s", "data_wait", "communicating", "computing")
+    return [
+        {key: value for key, value in record.items() if key not in timed}
+        for record in records
+        if record.get("warning", {}).get("kind") not in ("data_wait", "slow_data", "slow_rank")
+    ]
 
 
 def exit_record(run_folder: Path) -> dict[str, Any]:
@@ -263,6 +268,26 @@ def test_a_teacher_of_other_tokens_or_none_is_refused(config, whole, tmp_path, c
     assert "trained on other features or tokens" in capsys.readouterr().err
     assert command(*arguments, f"loss.teacher={whole(1)}", "negatives.name=bank") == 2
     assert "a teacher says nothing of what is remembered" in capsys.readouterr().err
+
+
+def test_a_run_that_gets_no_better_ends_early_and_at_the_same_step_after_a_resume(
+    config, tmp_path, monkeypatch, capsys
+):
+    """No step of the metric is as large as min_delta: the second and third validations are no improvements."""
+    settings = ["epochs=6", "stop={patience: 2, min_delta: 5}", "tensorboard=true", "eval_every=1"]
+    arguments = ["fit", str(config), *settings]
+    assert command(*arguments, f"run={tmp_path / 'whole'}") == 0
+    ending = capsys.readouterr().out.splitlines()[-1]
+    assert "done: 18 steps of 36, as text_to_video.R@10 got no better in 2 validations (stop.patience=2)" in ending
+    monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, "SIGTERM"))
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 4
+    monkeypatch.undo()
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 0
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+    capsys.readouterr()
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 0
+    assert "complete: text_to_video.R@10 got no better" in capsys.readouterr().out
+    assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 3
 
 
 def after_signal(after: Any, name: str) -> Any:

@@ -75,7 +75,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     with pytest.raises(InputFileError, match="is no checkpoint"):
         load_checkpoint(other)
     save_checkpoint(other, {"version": 99})
-    with pytest.raises(InputFileError, match="version 99, expected 1"):
+    with pytest.raises(InputFileError, match="version 99, expected 2"):
         load_checkpoint(other)
 
 

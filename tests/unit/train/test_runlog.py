@@ -15,7 +15,7 @@ def test_lines_after_the_checkpoint_and_torn_ones_go(tmp_path):
     log.write({"step": 3, "validation": {}})
     path = tmp_path / "metrics.jsonl"
     path.write_text(path.read_text() + '{"step": 2, "lo')
-    log.cut_after(3)
+    log.begin(3)
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3, 3]
     log.write({"step": 4})
     assert read_records(path)[-1] == {"step": 4}
@@ -25,7 +25,7 @@ def test_other_ranks_say_nothing(tmp_path, capsys):
     log = RunLog(tmp_path, active=False)
     log.write({"step": 1})
     log.say("hello")
-    log.cut_after(0)
+    log.begin(0)
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == ""
 
@@ -34,7 +34,7 @@ def test_other_ranks_say_nothing(tmp_path, capsys):
 def test_a_line_that_is_no_record_is_damage_with_its_number(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 2}\n')
-    for read in (lambda: read_records(path), lambda: RunLog(tmp_path, active=True).cut_after(1)):
+    for read in (lambda: read_records(path), lambda: RunLog(tmp_path, active=True).begin(1)):
         with pytest.raises(DamageFound, match=r"metrics\.jsonl line 2 is not a record of `train fit`: .* move it away"):
             read()
 

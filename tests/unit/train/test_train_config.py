@@ -44,6 +44,8 @@ def test_dumped_config_is_the_config(minimal):
         (["loss.name=distill", "loss.teacher=t", "loss.base.name=sigmoid"], "the sigmoid loss needs a bias"),
         (["loss.name=distill", "loss.teacher=t", "negatives.name=bank"], "give loss.base, or leave negatives out"),
         (["loss.name=distill"], "loss.teacher: missing"),
+        (["stop.patience=2", "eval_every=0"], "without a validation"),
+        (["stop.patience=0"], "stop.patience"),
         (["loss.name=dual_softmax", "loss.clamp_gradient=1"], "loss.clamp_gradient"),
         (["loss.name=mil_nce", "loss.tile=-1"], "loss.tile"),
         (["model.temperature.schedule=linear"], "needs a final temperature"),

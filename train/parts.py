@@ -1,0 +1,76 @@
+"""What a run is made of, built from its config: data, order, model, optimizer, negatives, teacher, and the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shared.store import open_store
+from train.config import FitConfig
+from train.data import WindowData
+from train.distributed import World
+from train.losses import Loss
+from train.model import TwoTower, build_model
+from train.negatives import Negatives, build_negatives
+from train.optim import build_optimizer
+from train.order import BatchOrder
+from train.schedule import learning_rate_factor
+from train.sources import Sources, build_order, open_sources
+from train.step import TrainStep
+from train.teacher import TeacherTowers, open_teacher
+
+
+@dataclass(frozen=True)
+class Parts:
+    """data: of the main source. total: steps of the run. negatives, teacher: None where the config names none."""
+
+    config: FitConfig
+    world: World
+    data: WindowData
+    sources: Sources
+    order: BatchOrder
+    total: int
+    model: TwoTower
+    optimizer: torch.optim.Optimizer
+    negatives: Negatives | None
+    teacher: TeacherTowers | None
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the weights, beside the data; a teacher counts by its content, wherever it lies."""
+        teacher = None if self.teacher is None else self.teacher.fingerprint
+        return self.config.identity() | ({} if teacher is None else {"teacher": teacher})
+
+    def step(self) -> TrainStep:
+        """One optimisation step over these parts; on several ranks, the model is wrapped now."""
+        config = self.config
+        return TrainStep(
+            self.model,
+            self.optimizer,
+            Loss(config.loss, config.seed),
+            self.world,
+            factor=lambda index: learning_rate_factor(index, self.total, config.schedule),
+            clip=config.optim.clip,
+            total_steps=self.total,
+            negatives=self.negatives,
+            teacher=self.teacher,
+        )
+
+
+def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Parts:
+    """All parts with fresh weights, on the world's device.
+
+    ranks: that share a batch; None for those of `world`. Raises what its parts raise, before anything is trained.
+    """
+    store = open_store(config.store)
+    data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
+    sources = open_sources(config, data)
+    order = build_order(sources, config, ranks or world.size)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, input_dim=data.input_dim, tokens=sources.tokens).to(world.device)
+    optimizer = build_optimizer(model, config.optim)
+    teacher = open_teacher(config.loss, data, sources.tokens, world)
+    negatives = build_negatives(config.negatives, model, world, videos=sources.videos, seed=config.seed)
+    total = config.total_steps(order)
+    return Parts(config, world, data, sources, order, total, model, optimizer, negatives, teacher)

@@ -1,0 +1,133 @@
+"""What a run saves, and what it goes on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shared.errors import RequestError
+from train.checkpoint import (
+    checkpoint_path,
+    differences,
+    drop_old,
+    gather_random_states,
+    last_checkpoint,
+    load_checkpoint,
+    random_state,
+    restore_random_state,
+    save_checkpoint,
+)
+from train.distributed import broadcast_seed
+from train.health import Health
+from train.parts import Parts
+from train.streams import Purpose, begin_stream
+from train.validation import Validation
+
+
+class Saving:
+    """The checkpoints of a run; all ranks call everything here, rank 0 writes."""
+
+    def __init__(self, parts: Parts, validation: Validation, health: Health) -> None:
+        self._parts, self._validation, self._health = parts, validation, health
+        self._saved_step = -1
+
+    def save(self, done: int) -> None:
+        """The numbered checkpoint after `done` steps, once."""
+        if done == self._saved_step:
+            return
+        self.write(checkpoint_path(self._parts.config.run, done), done, random_state(self._parts.world.device))
+        if self._parts.world.is_main:
+            drop_old(self._parts.config.run, self._parts.config.checkpoint.keep)
+        self._saved_step = done
+
+    def write(self, path: Path, done: int, random_state_N: torch.Tensor, more: dict[str, Any] | None = None) -> None:
+        """The run's state after `done` steps. random_state_N: of this rank's generators. more: further plain values."""
+        content = self._content(done, random_state_N) | (more or {})
+        if self._parts.world.is_main:
+            save_checkpoint(path, content)
+
+    def resume(self) -> tuple[int, list[str]]:
+        """The number of steps that are done already, and what to tell people; all parts are as they were then.
+
+        Raises RequestError for a checkpoint of another run, and where ranks find different ones.
+        """
+        config, world = self._parts.config, self._parts.world
+        # Dropout differs between ranks, the weights do not.
+        begin_stream(config.seed, Purpose.DROPOUT, world.rank)
+        path = self._path()
+        done, said = self._load(path) if path is not None else (0, [])
+        if broadcast_seed(done, world) != done:
+            raise RequestError(
+                f"rank {world.rank} finds {done} steps done in {config.run}, rank 0 another number: "
+                "the run folder must be on a file system that all ranks share"
+            )
+        return done, said
+
+    def _content(self, done: int, random_state_N: torch.Tensor) -> dict[str, Any]:
+        """Every rank calls it, because every rank's generators are in it."""
+        parts = self._parts
+        return {
+            "model": parts.model.state_dict(),
+            "optimizer": parts.optimizer.state_dict(),
+            "negatives": None if parts.negatives is None else parts.negatives.state_dict(),
+            "order": parts.order.state(done),
+            "random": gather_random_states(random_state_N, parts.world),
+            "config": parts.config.model_dump(mode="json"),
+            "identity": parts.identity(),
+            "input_dim": parts.data.input_dim,
+            "tokenizer": parts.data.manifest.info.tokenizer,
+            "stream": {
+                "name": parts.data.stream.name,
+                "fingerprint": parts.data.stream.fingerprint,
+                "identity": parts.data.stream.entry.identity,
+            },
+            "validation": self._validation.state_dict(),
+            "health": self._health.state_dict(),
+        }
+
+    def _path(self) -> Path | None:
+        run, resume = self._parts.config.run, self._parts.config.resume
+        if resume not in ("auto", "never"):
+            return Path(resume)
+        last = last_checkpoint(run)
+        if resume == "never" and last is not None:
+            raise RequestError(
+                f"resume=never, but run folder {run} holds {last.name} of an earlier run: give another folder with "
+                "run=PATH, or delete this one"
+            )
+        return last
+
+    def _load(self, path: Path) -> tuple[int, list[str]]:
+        parts, content = self._parts, load_checkpoint(path)
+        restore_parts(parts, content, path, "set these back, or start anew with another run=PATH")
+        self._validation.load_state_dict(content["validation"])
+        self._health.load_state_dict(content["health"])
+        done = int(content["order"]["step"])
+        self._saved_step = done
+        said = [f"resuming from {path} after step {done}"]
+        if not restore_random_state(content["random"], parts.world):
+            begin_stream(parts.config.seed, Purpose.RESUMED, parts.world.rank, done)
+            said.append("the checkpoint is of another world size: same batches, but dropout draws anew")
+        return done, said
+
+
+def restore_parts(parts: Parts, content: dict[str, Any], path: Path, advice: str) -> None:
+    """Set model, optimizer and negatives to a checkpoint's.
+
+    Raises RequestError, ending in `advice`, when it was made under another configuration or store.
+    """
+    now = parts.identity() | {"data_seen": parts.order.identity}
+    before = content["identity"] | {"data_seen": content["order"]["identity"]}
+    changed = differences(before, now)
+    if changed:
+        raise RequestError(
+            f"checkpoint {path} was made under another configuration or store:\n  "
+            + "\n  ".join(changed)
+            + f"\n{advice}"
+        )
+    parts.model.load_state_dict(content["model"])
+    parts.optimizer.load_state_dict(content["optimizer"])
+    if parts.negatives is not None:
+        parts.negatives.load_state_dict(content["negatives"], parts.model)
