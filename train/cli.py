@@ -124,6 +124,26 @@ def report(
 
 
 @app.command()
+def replay(
+    dump: Annotated[Path, typer.Argument(help="A nonfinite-*.pt that a run left in its folder.")],
+    store: Annotated[Path | None, typer.Option(help="The store, where it has been moved.")] = None,
+) -> None:
+    """Run a step again that failed, and say where the first number that is not finite arises. 5 if it fails again."""
+    with held_interrupts():
+        from shared.errors import RunFailed
+        from train.replay import replay as run_replay
+
+    found = run_replay(dump, store)
+    typer.echo(found.lines())
+    if found.first is not None:
+        raise RunFailed(
+            f"step {found.step + 1} fails again: the first number that is not finite is in the {found.first.name}: "
+            f"{found.first.fault}. Look at what is named, lower optim.lr, or raise model.temperature.minimum"
+        )
+    typer.echo("every number is finite here: the step does not fail again")
+
+
+@app.command()
 def keys(
     section: Annotated[
         str, typer.Argument(metavar="[SECTION]", help="A dotted path: optim, model.text, loss.mil_nce; default: all.")

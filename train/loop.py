@@ -67,15 +67,15 @@ class Trainer:
         start = self._resume()
         step, parts = self.parts.step(), self.parts
         self.log.say(describe(self.config, self.world, parts.sources, parts.order, self.total, parts.model))
-        if start >= self.total or self.validation.exhausted:
-            self.log.say(f"complete: {self.validation.exhausted or f'all {self.total} steps are done'}; nothing to do")
+        if start >= self.total or self.validation.why_stop():
+            self.log.say(f"complete: {self.validation.why_stop() or f'all {self.total} steps are done'}; nothing to do")
             return
         with self._loader() as loader:
             batches = loader.batches(self._selection, start, self.total)
             for index in range(start, self.total):
                 result = self._train(step, self._next(batches), index)
                 self._after(index + 1, result)
-                if self.validation.exhausted:
+                if self.validation.why_stop():
                     break
         self.log.say(self._ending(index + 1))
 
@@ -127,7 +127,7 @@ class Trainer:
             self._log_step(done, result)
         if self.validation.is_due(epochs, within, at_end):
             self._validate(done)
-        at_end = at_end or self.validation.exhausted is not None
+        at_end = at_end or self.validation.why_stop() is not None
         saving = self.config.checkpoint
         by_epoch = within == 0 and saving.every_epochs > 0 and epochs % saving.every_epochs == 0
         by_step = saving.every_steps > 0 and done % saving.every_steps == 0
@@ -180,10 +180,10 @@ class Trainer:
         self.meter.restart()
 
     def _ending(self, done: int) -> str:
-        best, why = self.validation.best, self.validation.exhausted
+        best, why = self.validation.best, self.validation.why_stop()
         return (
             f"done: {done} steps"
-            + (f" of {self.total}, as {why}" if why and done < self.total else "")
+            + (f" of {self.total}: {why}" if why and done < self.total else "")
             + ("" if best is None else f"; best {self.validation.metric} {best:.4g}")
             + f"; checkpoints in {checkpoint_path(self.config.run, 0).parent}"
         )
@@ -193,6 +193,8 @@ class Trainer:
         names = self.parts.sources.video_names(error.video_ids)
         path = self.config.run / f"nonfinite-{index:08d}.pt"
         failure = {"step": index, "what": error.what, "value": str(error.value), "videos": names}
+        # The config's own path is relative to wherever the run was started.
+        failure["store"] = str(self.config.store.resolve())
         self.saving.write(path, index, random_state_N, {"failure": failure})
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         return RunFailed(

@@ -41,16 +41,16 @@ class GradientWait:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self._last: float | None = None
+        self._last = 0.0
         for parameter in parameters:
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._seen)
+                parameter.register_post_accumulate_grad_hook(self._seen)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def around_backward(self) -> Iterator[None]:
-        self._last = None
+        self._last = 0.0
         yield
-        if self._last is not None:
+        if self._last > 0:
             COMMUNICATION.total_s += time.perf_counter() - self._last
 
     def _seen(self, parameter: torch.Tensor) -> None:

@@ -55,15 +55,11 @@ class Validation:
             self.best = value
         return metrics, value, best
 
-    @property
-    def exhausted(self) -> str | None:
+    def why_stop(self) -> str | None:
         """Why the run ends before its last step; None while it goes on."""
         if not self._stop.exhausted:
             return None
-        return (
-            f"{self.metric} got no better in {self._stop.waited} validations (stop.patience="
-            f"{self._parts.config.stop.patience if self._parts.config.stop else 0})"
-        )
+        return f"{self.metric} got no better in {self._stop.waited} validations, as many as stop.patience allows"
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "stop": self._stop.state_dict()}

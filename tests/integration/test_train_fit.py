@@ -278,7 +278,7 @@ def test_a_run_that_gets_no_better_ends_early_and_at_the_same_step_after_a_resum
     arguments = ["fit", str(config), *settings]
     assert command(*arguments, f"run={tmp_path / 'whole'}") == 0
     ending = capsys.readouterr().out.splitlines()[-1]
-    assert "done: 18 steps of 36, as text_to_video.R@10 got no better in 2 validations (stop.patience=2)" in ending
+    assert "done: 18 steps of 36: text_to_video.R@10 got no better in 2 validations, as many as stop.patience" in ending
     monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, "SIGTERM"))
     assert command(*arguments, f"run={tmp_path / 'run'}") == 4
     monkeypatch.undo()
@@ -349,6 +349,10 @@ def test_an_infinite_loss_stops_with_step_videos_and_a_dump(config, tmp_path, ca
     assert content["failure"]["step"] == content["order"]["step"] >= 1
     assert f"step {content['failure']['step'] + 1}:" in message
     assert all(tensor.isfinite().all() for tensor in content["model"].values())
+    assert command("replay", str(dump)) == 5
+    captured = capsys.readouterr()
+    assert f"step {content['failure']['step'] + 1} fails again" in captured.err
+    assert f"which failed as {content['failure']['what']} {content['failure']['value']}" in captured.out
 
 
 def test_weights_that_diverge_are_named_at_validation(config, tmp_path, capsys):
