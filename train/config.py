@@ -31,7 +31,9 @@ class FitConfig(Config):
     `auto` is CUDA where there is one, else the CPU. train_split, val_split: names in the set; no validation where
     val_split is null.
     batch_size: the global batch, over all ranks; with order.buckets, the most that one holds. epochs or steps: one of
-    them. seed: of weights, order and dropout.
+    them. seed: of weights, order and dropout; of several ranks, the first one's counts.
+    deterministic: only algorithms that give the same bits each time, on a GPU too; slower, and refused where torch has
+    none. timeout_s: seconds that ranks wait for one that does not come; then the job ends.
     precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
     log_every: steps between lines of metrics.jsonl. tensorboard: write the same curves for TensorBoard, too, into the
     run folder's `tensorboard`. eval_every: epochs between validations, 0 for none. stop: when to end before the last
@@ -58,6 +60,8 @@ class FitConfig(Config):
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
+    deterministic: bool = False
+    timeout_s: float = Field(default=600.0, gt=0, le=86_400)
     device: DeviceName = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     log_every: int = Field(default=10, ge=1)
@@ -106,8 +110,8 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "device", "log_every", "tensorboard", "eval_every", "stop", "checkpoint",
-    "resume", "evaluate",
+    "store", "run", "stream", "val_split", "device", "timeout_s", "log_every", "tensorboard", "eval_every", "stop",
+    "checkpoint", "resume", "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
 }  # fmt: skip

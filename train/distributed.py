@@ -56,21 +56,36 @@ def init_distributed(device: DeviceName = "auto", timeout_s: float = 600.0) -> W
     """Join the process group that torchrun's environment describes; without torchrun, a world of one.
 
     timeout_s: seconds after which a collective that some rank never joins is an error instead of a hang.
-    Raises EnvironmentLacking when CUDA is asked for and absent, RequestError for a half-set environment.
+    Raises EnvironmentLacking when CUDA is asked for and absent, or MASTER_PORT is in use; RequestError for a half-set
+    environment.
     """
     rank, size, local_rank = _ranks(os.environ)
     target = _device(device, local_rank)
     if target.type == "cuda":
         torch.cuda.set_device(target)
     if size > 1:
-        dist.init_process_group(
-            backend="nccl" if target.type == "cuda" else "gloo",
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=timeout_s),
-            device_id=target if target.type == "cuda" else None,
-        )
+        with _busy_port_explained():
+            dist.init_process_group(
+                backend="nccl" if target.type == "cuda" else "gloo",
+                rank=rank,
+                world_size=size,
+                timeout=timedelta(seconds=timeout_s),
+                device_id=target if target.type == "cuda" else None,
+            )
     return World(rank, size, local_rank, target)
+
+
+@contextmanager
+def _busy_port_explained() -> Iterator[None]:
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        if "EADDRINUSE" not in str(error):
+            raise
+        raise EnvironmentLacking(
+            f"MASTER_PORT={os.environ.get('MASTER_PORT')} is in use on this host, perhaps by another run; start with "
+            "`torchrun --standalone`, which takes a free port, or set another MASTER_PORT (torchrun: --master-port)"
+        ) from None
 
 
 def shutdown_distributed() -> None:

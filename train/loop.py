@@ -16,7 +16,8 @@ from train.batch import Batch
 from train.checkpoint import best_path, checkpoint_path, random_state
 from train.config import FitConfig
 from train.delivery.loader import Loader
-from train.distributed import World, distributed_world
+from train.determinism import deterministic_algorithms
+from train.distributed import World, broadcast_seed, distributed_world
 from train.health import Health
 from train.order import Selection
 from train.parts import build_parts
@@ -41,9 +42,12 @@ def fit(config: FitConfig) -> None:
         # Outermost, so that the SIGTERM which torchrun sends after another rank failed does not cut off the record.
         StopSignals() as signals,
         recorded_exit(config.run),
-        lost_rank_fails(),
-        distributed_world(config.device) as world,
+        lost_rank_fails(config.timeout_s),
+        deterministic_algorithms(config.deterministic),
+        distributed_world(config.device, config.timeout_s) as world,
     ):
+        # All ranks draw from one seed, whatever their own command line says.
+        config = config.model_copy(update={"seed": broadcast_seed(config.seed, world)})
         trainer = Trainer(config, world, signals)
         with closing(trainer.log):
             trainer.run()

@@ -85,17 +85,18 @@ def recorded_exit(run: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lost_rank_fails() -> Iterator[None]:
-    """Turn what a collective raises when another rank is gone, or did not come in time, into RunFailed."""
+def lost_rank_fails(timeout_s: float) -> Iterator[None]:
+    """Turn what a collective raises when another rank is gone, or did not come within `timeout_s`, into RunFailed."""
     try:
         yield
     except RuntimeError as error:
         # gloo raises plain RuntimeErrors that only their text tells from others.
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise
+        late = f", or did not come within timeout_s={timeout_s:g}" if "imed out" in str(error) else ""
         raise RunFailed(
-            f"another rank is gone: {str(error).splitlines()[0]}; its own message is above or in its log. Run the same "
-            "command again to go on from the last checkpoint"
+            f"another rank is gone{late}: {str(error).splitlines()[0]}; its own message is above or in its log. Run "
+            "the same command again to go on from the last checkpoint"
         ) from error
 
 

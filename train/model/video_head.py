@@ -10,20 +10,24 @@ from pydantic import Field
 from torch import nn
 
 from shared.config import Config
-from train.model.pooling import AttentionPool, MaskedMax, MaskedMean, zero_padding
+from train.model.pooling import AttentionPool, MaskedMax, MaskedMean, masked_mean, zero_padding
+from train.model.row_transformer import RowTransformer, TransformerConfig
 from train.model.sizes import Width
 
 
 class VideoHeadConfig(Config):
     """name: how rows become one vector. hidden: width of an MLP before pooling, 0 for a single linear projection.
 
-    layer_norm: normalise each stored row first. dropout: share of projected channels dropped in training.
+    layer_norm: normalise each stored row first. dropout: share of projected channels dropped in training, and of what
+    each layer of a transformer adds. transformer: of the head of that name, the mean over rows that looked at each
+    other.
     """
 
-    name: Literal["mean", "max", "attention"] = "mean"
+    name: Literal["mean", "max", "attention", "transformer"] = "mean"
     hidden: Width = Field(default=0, ge=0)
     layer_norm: bool = False
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    transformer: TransformerConfig = TransformerConfig()
 
 
 class PooledHead(nn.Module):
@@ -64,8 +68,24 @@ def attention_head(input_dim: int, dim: int, config: VideoHeadConfig) -> nn.Modu
     return PooledHead(input_dim, dim, config, AttentionPool(dim))
 
 
+class TransformedMean(nn.Module):
+    """A transformer over projected rows, then the mean of the valid ones."""
+
+    def __init__(self, dim: int, config: VideoHeadConfig) -> None:
+        super().__init__()
+        self.transformer = RowTransformer(dim, config.transformer, config.dropout)
+
+    def forward(self, x_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
+        return masked_mean(self.transformer(x_BTD, mask_BT), mask_BT)
+
+
+def transformer_head(input_dim: int, dim: int, config: VideoHeadConfig) -> nn.Module:
+    return PooledHead(input_dim, dim, config, TransformedMean(dim, config))
+
+
 VIDEO_HEADS: dict[str, Callable[[int, int, VideoHeadConfig], nn.Module]] = {
     "mean": mean_head,
     "max": max_head,
     "attention": attention_head,
+    "transformer": transformer_head,
 }

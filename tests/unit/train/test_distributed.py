@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -83,3 +85,16 @@ def test_bags_are_padded_with_empty_slots():
     assert not pad_bags(text, 5)[:, 3:].any()
     assert pad_bags(text, 5, 9)[:, 3:].eq(9).all()
     assert pad_bags(mask, 5).tolist() == [[True] * 3 + [False] * 2] * 2
+
+
+def test_a_port_in_use_is_named_with_its_remedy(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        environment = {"RANK": 0, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, str(value))
+        message = f"MASTER_PORT={port} is in use on this host.*`torchrun --standalone`"
+        with pytest.raises(EnvironmentLacking, match=message):
+            init_distributed("cpu", timeout_s=5)

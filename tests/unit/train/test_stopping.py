@@ -72,10 +72,15 @@ def test_signals_are_remembered_and_handlers_put_back():
     "error", [dist.DistNetworkError("x"), RuntimeError("[gloo/transport/tcp/pair.cc:545] Connection reset by peer")]
 )
 def test_a_lost_rank_is_a_failed_run(error):
-    with pytest.raises(RunFailed, match="another rank is gone"), lost_rank_fails():
+    with pytest.raises(RunFailed, match="another rank is gone"), lost_rank_fails(7):
         raise error
 
 
+def test_a_rank_that_did_not_come_is_told_with_the_time():
+    with pytest.raises(RunFailed, match=r"gone, or did not come within timeout_s=7: .gloo"), lost_rank_fails(7):
+        raise RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 7000ms for recv operation")
+
+
 def test_other_errors_stay_what_they_are():
-    with pytest.raises(RuntimeError, match="shapes"), lost_rank_fails():
+    with pytest.raises(RuntimeError, match="shapes"), lost_rank_fails(7):
         raise RuntimeError("shapes do not fit")
