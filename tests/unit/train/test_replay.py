@@ -86,6 +86,15 @@ def test_its_loss_is_the_one_of_the_run(config, tmp_path, monkeypatch):
         assert float(found["loss"]) == pytest.approx(loss, rel=1e-5)
 
 
+def test_each_ranks_part_draws_that_ranks_random_numbers(dumped):
+    losses = []
+    for seeds in ((1, 1), (2, 2), (1, 2)):
+        states_WN = torch.stack([torch.Generator().manual_seed(seed).get_state() for seed in seeds])
+        found = replay(dumped(lambda content, states_WN=states_WN: content.update(random=states_WN)))
+        losses.append(next(part.value for part in found.parts if part.name == "loss"))
+    assert len(set(losses)) == 3
+
+
 def test_a_weight_is_named_with_all_that_follows_from_it(dumped):
     def spoil(content):
         content["model"]["text.hidden.weight"] = torch.full_like(content["model"]["text.hidden.weight"], math.nan)

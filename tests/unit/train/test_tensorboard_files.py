@@ -38,8 +38,9 @@ def test_a_resumed_run_has_every_step_once(tmp_path):
 
 
 def test_what_was_flushed_is_there_without_an_end(tmp_path):
-    logged(tmp_path, 0, 4)
+    log = logged(tmp_path, 0, 4)
     assert [step for step, _ in steps(tmp_path, "train/loss")] == [1, 2, 3, 4]
+    log.close()
 
 
 def test_other_ranks_and_runs_without_it_write_nothing(tmp_path):
