@@ -101,6 +101,7 @@ def test_killed_at_random_times_and_resumed_is_uninterrupted(config, tmp_path, s
     assert one["validation"] == other["validation"]
 
 
+@pytest.mark.full
 def test_a_rank_that_hangs_ends_the_job_within_the_set_time(config, tmp_path):
     """Stopped, not killed: its connections stay open, and nothing but the time tells the other one."""
     with socket.socket() as free:
