@@ -146,6 +146,10 @@ def test_writes_what_it_did(whole, ranks):
     steps = [record for record in records if "loss" in record]
     assert [record["step"] for record in steps] == list(range(1, STEPS + 1))
     assert steps[-1]["loss"] < steps[0]["loss"]
+    losses = [record["rank_losses"] for record in steps if "rank_losses" in record]
+    assert len(losses) == (STEPS if ranks > 1 else 0)
+    for record, of_ranks in zip(steps, losses, strict=False):
+        assert sum(of_ranks) / ranks == pytest.approx(record["loss"])
     assert [record["step"] for record in records if "validation" in record] == [6, 12, 18]
     names = {path.name for path in (folder / "checkpoints").iterdir()}
     assert names == {"best.pt", "step-00000015.pt", "step-00000018.pt"}
@@ -274,7 +278,7 @@ def test_a_run_that_gets_no_better_ends_early_and_at_the_same_step_after_a_resum
     config, tmp_path, monkeypatch, capsys
 ):
     """No step of the metric is as large as min_delta: the second and third validations are no improvements."""
-    settings = ["epochs=6", "stop={patience: 2, min_delta: 5}", "tensorboard=true", "eval_every=1"]
+    settings = ["epochs=6", "stop={patience: 2, min_delta: 5}", "tensorboard=true", "deterministic=true"]
     arguments = ["fit", str(config), *settings]
     assert command(*arguments, f"run={tmp_path / 'whole'}") == 0
     ending = capsys.readouterr().out.splitlines()[-1]
