@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,7 @@ from train.model import ModelConfig
 from train.negatives import NegativesConfig
 from train.optim import OptimConfig
 from train.order import BatchOrder, MixtureConfig, OrderConfig
+from train.precision import Precision
 from train.retrieval import EvaluateConfig, check_metric
 from train.schedule import ScheduleConfig
 
@@ -52,11 +53,12 @@ class FitConfig(Config):
     mixture: MixtureConfig | None = None
     data: DataConfig = DataConfig()
     batch_size: int = Field(default=256, ge=1)
+    micro_batches: int = Field(default=1, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
     device: DeviceName = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     log_every: int = Field(default=10, ge=1)
     eval_every: int = Field(default=1, ge=0)
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -96,7 +98,8 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "device", "log_every", "eval_every", "checkpoint", "resume", "evaluate",
+    "store", "run", "stream", "val_split", "micro_batches", "device", "log_every", "eval_every", "checkpoint", "resume",
+    "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
 }  # fmt: skip

@@ -104,6 +104,8 @@ class Trainer:
             total_steps=self.total,
             negatives=self.negatives,
             teacher=self.teacher,
+            precision=self.config.precision,
+            micro_batches=self.config.micro_batches,
         )
         self.log.say(describe(self.config, self.world, self.sources, self.order, self.total, self.model))
         if start >= self.total:
@@ -138,10 +140,8 @@ class Trainer:
 
     def _train(self, step: TrainStep, batch: Batch, index: int) -> StepResult:
         before = random_state(self.world.device)
-        half = self.config.precision == "bfloat16"
         try:
-            with torch.autocast(self.world.device.type, dtype=torch.bfloat16, enabled=half):
-                return step(batch, index)
+            return step(batch, index)
         except NonFiniteStep as error:
             raise self._dump(error, index, before) from None
 

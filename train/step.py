@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from shared.errors import RunFailed
+from train.accumulation import Made, embed, hold_frozen_norms, refuse_training_norms
 from train.batch import Batch
 from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
 from train.losses import Beyond, Loss
@@ -18,7 +18,9 @@ from train.model.two_tower import Embeddings, TwoTower
 from train.negatives import Negatives
 from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
+from train.precision import Precision
 from train.teacher import TeacherTowers
+from train.towers import Inputs, Towers
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,21 @@ class NonFiniteStep(RunFailed):
         )
 
 
+class _Done(NamedTuple):
+    """loss: this rank's share. embeddings: own videos, everybody's texts. fresh: to remember once the step is taken."""
+
+    loss: torch.Tensor
+    embeddings: Embeddings
+    fresh: Fresh | None
+
+
 class TrainStep:
     """Calls in a row are the training; all state is in `model`, `optimizer`, `negatives` and the step's number.
 
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
-    negatives: beyond the batch, or None. teacher: for a loss that names one.
+    negatives: beyond the batch, or None. teacher: for a loss that names one. precision: of the towers.
+    micro_batches: how many parts of a rank's clips go through the towers one after another; the step is that of one.
     """
 
     def __init__(
@@ -70,6 +81,8 @@ class TrainStep:
         total_steps: int,
         negatives: Negatives | None = None,
         teacher: TeacherTowers | None = None,
+        precision: Precision = "float32",
+        micro_batches: int = 1,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -79,91 +92,96 @@ class TrainStep:
         self._clip = clip
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
-        self._forward = _wrap(model, world)
+        self.micro_batches = micro_batches
+        self._towers = Towers(model, world, precision)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
         """Train on this rank's part of global batch number `index`, on the model's device.
 
-        Raises NonFiniteStep (on all ranks), RequestError when ranks bring different numbers of clips.
+        Raises NonFiniteStep (on all ranks), RequestError when ranks bring different numbers of clips, or for
+        micro-batches with a batch norm that learns.
         """
         self.model.train()
+        hold_frozen_norms(self.model)
+        if self.micro_batches > 1:
+            refuse_training_norms(self.model, f"micro_batches={self.micro_batches}")
         set_learning_rate(self.optimizer, self._factor(index))
         self.model.temperature.schedule_(index / self._total_steps)
-        self.optimizer.zero_grad(set_to_none=True)
         inputs = self._inputs(batch)
-        embeddings, video_ids_N = self._embeddings(batch, inputs)
-        loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
-        # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
-        with torch.autocast(loss.device.type, enabled=False):
-            torch.autograd.backward([loss])
+        video_ids_N = gather_plain(batch.video_ids_B, self._world)
+        done = self._gradients(inputs, video_ids_N, index)
         norm = clip_gradients(self.model.parameters(), self._clip)
-        result = self._result(loss, norm, embeddings, video_ids_N)
+        result = self._result(done, norm, video_ids_N)
         self.optimizer.step()
         self.model.temperature.clamp_()
-        if self._negatives is not None and fresh is not None:
-            self._negatives.after_step(fresh, self.model)
+        if self._negatives is not None and done.fresh is not None:
+            self._negatives.after_step(done.fresh, self.model)
         return result
 
-    def _inputs(self, batch: Batch) -> tuple[torch.Tensor, ...]:
+    def _inputs(self, batch: Batch) -> Inputs:
         """What the model takes, with bags as wide as the widest of all ranks."""
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
         # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
         tokens_BKL, token_mask_BKL = (pad_bags(x, candidates) for x in (batch.tokens_BKL, batch.token_mask_BKL))
         caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
-        return batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK
+        return Inputs(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK)
 
-    def _embeddings(self, batch: Batch, inputs: tuple[torch.Tensor, ...]) -> tuple[Embeddings, torch.Tensor]:
-        """Own videos, everybody's texts and masks, everybody's video ids."""
-        own = self._forward(*inputs)
-        gathered = own._replace(
-            text_BKD=gather_rows(own.text_BKD, self._world), text_mask_BK=gather_plain(own.text_mask_BK, self._world)
-        )
-        return gathered, gather_plain(batch.video_ids_B, self._world)
+    def _gradients(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done:
+        """Every parameter's gradient of the global loss, in `grad`; nothing else changes."""
+        self.optimizer.zero_grad(set_to_none=True)
+        made = embed(self._towers, inputs, self.micro_batches)
+        embeddings = self._gathered(made)
+        loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
+        # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
+        with torch.autocast(loss.device.type, enabled=False):
+            torch.autograd.backward([loss])
+        made.finish()
+        return _Done(loss.detach(), embeddings, fresh)
+
+    def _gathered(self, made: Made) -> Embeddings:
+        """Own videos, everybody's texts and masks."""
+        own, world = made.own, self._world
+        text_NKD, text_mask_NK = gather_rows(own.text_BKD, world), gather_plain(own.text_mask_BK, world)
+        return own._replace(text_BKD=text_NKD, text_mask_BK=text_mask_NK)
 
     def _compare(
-        self, inputs: tuple[torch.Tensor, ...], embeddings: Embeddings, video_ids_N: torch.Tensor, index: int
+        self, inputs: Inputs, embeddings: Embeddings, video_ids_N: torch.Tensor, index: int
     ) -> tuple[torch.Tensor, Fresh | None]:
         """This rank's share of the loss, and what is to be remembered when the step is taken."""
-        said = None if self._teacher is None else self._teacher(*inputs)
+        with self._towers.autocast():
+            said = None if self._teacher is None else self._teacher(*inputs)
 
-        def loss(video_BD: torch.Tensor, text_NKD: torch.Tensor, beyond: Beyond | None = None) -> torch.Tensor:
-            return self._loss(
-                video_BD,
-                text_NKD,
-                embeddings.text_mask_BK,
-                video_ids_N,
-                temperature=embeddings.temperature,
-                bias=embeddings.bias,
-                beyond=beyond,
-                teacher=said,
-                world=self._world,
-                step=index,
-            )
+            def loss(video_BD: torch.Tensor, text_NKD: torch.Tensor, beyond: Beyond | None = None) -> torch.Tensor:
+                return self._loss(
+                    video_BD,
+                    text_NKD,
+                    embeddings.text_mask_BK,
+                    video_ids_N,
+                    temperature=embeddings.temperature,
+                    bias=embeddings.bias,
+                    beyond=beyond,
+                    teacher=said,
+                    world=self._world,
+                    step=index,
+                )
 
-        if self._negatives is None:
-            return loss(embeddings.video_BD, embeddings.text_BKD), None
-        return self._negatives.loss(loss, inputs, embeddings, video_ids_N, index)
+            if self._negatives is None:
+                return loss(embeddings.video_BD, embeddings.text_BKD), None
+            return self._negatives.loss(loss, inputs, embeddings, video_ids_N, index)
 
-    def _result(
-        self, loss: torch.Tensor, norm: torch.Tensor, embeddings: Embeddings, video_ids_N: torch.Tensor
-    ) -> StepResult:
+    def _result(self, done: _Done, norm: torch.Tensor, video_ids_N: torch.Tensor) -> StepResult:
         """One transfer for all numbers of the step, and the check that they are finite."""
+        embeddings = done.embeddings
         accuracy = share_of_clips_won(
             embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, video_ids_N, self._world
         )
-        numbers = torch.stack([x.detach().double() for x in (loss, norm, embeddings.temperature, accuracy)])
+        numbers = torch.stack([x.detach().double() for x in (done.loss, norm, embeddings.temperature, accuracy)])
         values = mean_over_ranks(numbers, self._world).tolist()
         for what, value in zip(("loss", "gradient norm"), values[:2], strict=True):
             if not torch.isfinite(torch.tensor(value)):
                 raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_N, self._world))
         rate = float(self.optimizer.param_groups[0]["lr"])
         return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_N))
-
-
-def _wrap(model: TwoTower, world: World) -> nn.Module:
-    if world.size == 1:
-        return model
-    return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def _suspects(embeddings: Embeddings, video_ids_N: torch.Tensor, world: World) -> list[int]:

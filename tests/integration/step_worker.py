@@ -20,6 +20,7 @@ from pydantic import BaseModel
 import train.losses.grid
 import train.losses.pairs
 import train.step
+from train.accumulation import Cached
 from train.batch import Batch
 from train.distributed import World, distributed_world, gather_plain
 from train.losses import LOSSES, Beyond, Loss, LossConfig, mil_nce
@@ -43,6 +44,7 @@ class Case(BaseModel):
     loss: LossConfig
     negatives: NegativesConfig | None = None
     optim: OptimConfig
+    micro_batches: int = 1
     fault: str | None = None
 
 
@@ -77,6 +79,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         total_steps=STEPS,
         negatives=memory,
         teacher=teacher,
+        micro_batches=case.micro_batches,
     )
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
@@ -244,12 +247,24 @@ def follow_before_the_weights_move(self: KeyTowers, model: TwoTower) -> None:
     self.seen_before = copy.deepcopy(model)
 
 
+def shared_in_every_part(self: Cached, rows: slice, is_last: bool) -> list[torch.Tensor | None]:
+    """Planted: each micro-batch counts the temperature's gradient of the whole batch."""
+    return SOUND_GRADIENTS(self, rows, True)
+
+
+def first_part_again(self: Cached, rows: slice, is_last: bool) -> list[torch.Tensor | None]:
+    """Planted: every micro-batch gets the gradients of the first rows."""
+    return SOUND_GRADIENTS(self, slice(0, rows.stop - rows.start), is_last)
+
+
+SOUND_GRADIENTS = Cached._gradients
 SOUND_FRESH, SOUND_DRAW, SOUND_FOLLOW = Negatives._fresh, Queue.draw, KeyTowers.follow
 SOUND_BLOCKS = train.losses.grid.blocks
 SOUND = [
     (train.step, "gather_rows", train.step.gather_rows),
     (train.losses.pairs, "logsumexp_over_ranks", train.losses.pairs.logsumexp_over_ranks),
     (train.losses.grid, "blocks", SOUND_BLOCKS),
+    (Cached, "_gradients", SOUND_GRADIENTS),
     (Negatives, "_fresh", SOUND_FRESH),
     (Queue, "draw", SOUND_DRAW),
     (Ring, "content", Ring.content),
@@ -261,6 +276,8 @@ FAULTY = {
     ("gather backward only slices", "gather_rows"): gather_slicing_backward,
     ("columns without the other ranks", "logsumexp_over_ranks"): own_rows_only,
     ("a tile's edge left out", "blocks"): blocks_without_the_edge,
+    ("temperature counted per micro-batch", "_gradients"): shared_in_every_part,
+    ("gradients of other clips", "_gradients"): first_part_again,
     ("queue in another rank order", "_fresh"): spoiled_fresh(fresh_in_another_rank_order),
     ("queue of own clips", "_fresh"): spoiled_fresh(fresh_of_own_clips),
     ("own video in the queue", "draw"): draw_under_no_name,

@@ -100,6 +100,25 @@ REMEMBERING |= {
 }
 SAMPLE = random.Random(6).sample(sorted(REMEMBERING), 6)
 CASES |= {name: REMEMBERING[name] for name in SAMPLE}
+# In micro-batches: 12 clips in 5, or 6 in 4, are not equal parts.
+ACCUMULATED = {
+    f"{name}, in {parts}": (name, parts)
+    for name in (*CASES, *REMEMBERING)
+    for parts in (2, 5)
+    if parts == 5 or name in CASES
+}
+QUICK = {
+    f"{name}, in {parts}": (name, parts)
+    for parts in (2, 5)
+    for name in (*(f"{loss}-tile-5" for loss in (*LOSSES, "distill")), "attention-bert", "deep-head-frozen-bert")
+} | {f"{name}, in 5": (name, 5) for name in SAMPLE}
+
+
+def in_parts(chosen: dict[str, tuple[str, int]], cases: dict[str, str]) -> dict[str, str]:
+    return {label: json.dumps(json.loads(cases[name]) | {"micro_batches": n}) for label, (name, n) in chosen.items()}
+
+
+CASES |= in_parts(QUICK, CASES)
 FAULTS = {
     "gather without gradient": "mil-nce-tile-5",
     "gather with own gradient only": "mil-nce-tile-5",
@@ -113,6 +132,8 @@ FAULTS = {
     "own video in the queue": "mil-nce-queue-tile-5",
     "empty part of the queue": "mil-nce-queue-tile-5",
     "keys follow too early": "mil-nce-moco-tile-5",
+    "temperature counted per micro-batch": "mil-nce-tile-5, in 5",
+    "gradients of other clips": "mil-nce-tile-5, in 5",
 }
 CASES |= {name: REMEMBERING[name] for name in FAULTS.values() if name in REMEMBERING}
 PLANTED = {
@@ -124,6 +145,13 @@ PLANTED = {
 def run_world(tmp_path_factory):
     """World size -> what each rank saved, each world run once, even if it fails."""
     return worlds(tmp_path_factory.mktemp("equality"), CASES | PLANTED)
+
+
+@pytest.fixture(scope="module")
+def run_accumulated(tmp_path_factory):
+    """The same of every case in micro-batches."""
+    cases = REMEMBERING | CASES
+    return worlds(tmp_path_factory.mktemp("accumulated"), cases | in_parts(ACCUMULATED, cases))
 
 
 @pytest.fixture(scope="module")
@@ -221,6 +249,21 @@ def test_every_rank_remembers_what_one_process_does(run_remembering, name, size)
     [alone] = run_remembering(1)
     for rank in run_remembering(size):
         assert_same_training(rank[name], alone[name])
+
+
+@pytest.mark.parametrize("label", QUICK)
+def test_micro_batches_take_the_step_of_the_whole_batch(run_world, label):
+    [alone] = run_world(1)
+    assert_same_training(alone[label], alone[QUICK[label][0]])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("label", ACCUMULATED)
+def test_every_rank_takes_the_step_of_the_whole_batch_in_micro_batches(run_accumulated, label, size):
+    [alone] = run_accumulated(1)
+    for rank in run_accumulated(size):
+        assert_same_training(rank[label], alone[ACCUMULATED[label][0]])
 
 
 @pytest.mark.full
