@@ -219,6 +219,15 @@ def mean_over_ranks(x: torch.Tensor, world: World) -> torch.Tensor:
     return total / world.size
 
 
+def any_rank(value: bool, world: World) -> bool:
+    """Whether it is so on any rank, on every rank."""
+    if world.size == 1:
+        return value
+    found = torch.tensor([int(value)], dtype=torch.int64, device=world.device)
+    dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return bool(found.item())
+
+
 def broadcast_seed(seed: int, world: World) -> int:
     """Rank 0's seed, on every rank."""
     if world.size == 1:

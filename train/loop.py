@@ -88,25 +88,13 @@ class Trainer:
         )
         self.log = RunLog(config.run, world.is_main)
         self.meter = Meter()
+        self.step = self._step()
         self.best: float | None = None
         self._saved_step = -1
 
     def run(self) -> None:
         """Train until the last step, a signal, or a number that is not finite."""
         start = self._resume()
-        step = TrainStep(
-            self.model,
-            self.optimizer,
-            Loss(self.config.loss, self.config.seed),
-            self.world,
-            factor=lambda index: learning_rate_factor(index, self.total, self.config.schedule),
-            clip=self.config.optim.clip,
-            total_steps=self.total,
-            negatives=self.negatives,
-            teacher=self.teacher,
-            precision=self.config.precision,
-            micro_batches=self.config.micro_batches,
-        )
         self.log.say(describe(self.config, self.world, self.sources, self.order, self.total, self.model))
         if start >= self.total:
             self.log.say(f"complete: all {self.total} steps are done; nothing to do")
@@ -114,10 +102,27 @@ class Trainer:
         with self._loader() as loader:
             batches = loader.batches(self._selection, start, self.total)
             for index in range(start, self.total):
-                result = self._train(step, self._next(batches), index)
+                result = self._train(self._next(batches), index)
                 self._after(index + 1, result)
         best = "" if self.best is None else f"; best {self.config.checkpoint.metric} {self.best:.4g}"
         self.log.say(f"done: {self.total} steps{best}; checkpoints in {checkpoint_path(self.config.run, 0).parent}")
+
+    def _step(self) -> TrainStep:
+        config = self.config
+        return TrainStep(
+            self.model,
+            self.optimizer,
+            Loss(config.loss, config.seed),
+            self.world,
+            factor=lambda index: learning_rate_factor(index, self.total, config.schedule),
+            clip=config.optim.clip,
+            total_steps=self.total,
+            negatives=self.negatives,
+            teacher=self.teacher,
+            precision=config.precision,
+            micro_batches=config.micro_batches,
+            say=self.log.say,
+        )
 
     def _loader(self) -> Loader:
         return Loader(
@@ -138,10 +143,10 @@ class Trainer:
         self.meter.count(len(batch) * self.world.size, time.perf_counter() - begin)
         return batch
 
-    def _train(self, step: TrainStep, batch: Batch, index: int) -> StepResult:
+    def _train(self, batch: Batch, index: int) -> StepResult:
         before = random_state(self.world.device)
         try:
-            return step(batch, index)
+            return self.step(batch, index)
         except NonFiniteStep as error:
             raise self._dump(error, index, before) from None
 
@@ -228,6 +233,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "step": self.step.state_dict(),
             "negatives": None if self.negatives is None else self.negatives.state_dict(),
             "order": self.order.state(done),
             "random": gather_random_states(random_state_N, self.world),
@@ -285,6 +291,7 @@ class Trainer:
             )
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
+        self.step.load_state_dict(content["step"])
         if self.negatives is not None:
             self.negatives.load_state_dict(content["negatives"], self.model)
         self.best = content["best"]

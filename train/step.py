@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from shared.errors import RunFailed
 from train.accumulation import Made, embed, hold_frozen_norms, refuse_training_norms
 from train.batch import Batch
+from train.checkpoint import random_state, set_random_state
 from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
 from train.losses import Beyond, Loss
 from train.losses.accuracy import share_of_clips_won
@@ -18,6 +19,7 @@ from train.model.two_tower import Embeddings, TwoTower
 from train.negatives import Negatives
 from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
+from train.out_of_memory import MicroBatches, Rehearsal, tell_memory
 from train.precision import Precision
 from train.teacher import TeacherTowers
 from train.towers import Inputs, Towers
@@ -67,6 +69,7 @@ class TrainStep:
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
     negatives: beyond the batch, or None. teacher: for a loss that names one. precision: of the towers.
     micro_batches: how many parts of a rank's clips go through the towers one after another; the step is that of one.
+    Where memory runs out there are more from then on. say: tells people of it, on rank 0.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class TrainStep:
         teacher: TeacherTowers | None = None,
         precision: Precision = "float32",
         micro_batches: int = 1,
+        say: Callable[[str], None] = print,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -92,8 +96,9 @@ class TrainStep:
         self._clip = clip
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
-        self.micro_batches = micro_batches
         self._towers = Towers(model, world, precision)
+        self.micro_batches = MicroBatches(micro_batches, model, world, say)
+        self._rehearsal = Rehearsal(self._towers, world)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
         """Train on this rank's part of global batch number `index`, on the model's device.
@@ -103,8 +108,8 @@ class TrainStep:
         """
         self.model.train()
         hold_frozen_norms(self.model)
-        if self.micro_batches > 1:
-            refuse_training_norms(self.model, f"micro_batches={self.micro_batches}")
+        if self.micro_batches.number > 1:
+            refuse_training_norms(self.model, f"micro_batches={self.micro_batches.number}")
         set_learning_rate(self.optimizer, self._factor(index))
         self.model.temperature.schedule_(index / self._total_steps)
         inputs = self._inputs(batch)
@@ -118,6 +123,14 @@ class TrainStep:
             self._negatives.after_step(done.fresh, self.model)
         return result
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on needs beside the model, the optimizer and the negatives."""
+        return {"micro_batches": self.micro_batches.number}
+
+    def load_state_dict(self, content: dict[str, Any]) -> None:
+        """A config that asks for more micro-batches than the earlier run needed has them."""
+        self.micro_batches.number = max(self.micro_batches.number, int(content["micro_batches"]))
+
     def _inputs(self, batch: Batch) -> Inputs:
         """What the model takes, with bags as wide as the widest of all ranks."""
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
@@ -127,9 +140,33 @@ class TrainStep:
         return Inputs(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK)
 
     def _gradients(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done:
-        """Every parameter's gradient of the global loss, in `grad`; nothing else changes."""
+        """Every parameter's gradient of the global loss, in `grad`, in as many micro-batches as it takes; nothing else
+        changes but the generators."""
+        if self._world.size > 1:
+            self._rehearsal.until_it_fits(inputs, self.micro_batches)
+        state = random_state(self._world.device)
+        while True:
+            done = self._tried(inputs, video_ids_N, index)
+            if done is not None:
+                return done
+            # Out of the handler, so that nothing of the first try is held.
+            set_random_state(state, self._world.device)
+            self.optimizer.zero_grad(set_to_none=True)
+            self.micro_batches.double(len(inputs.video_BTD))
+
+    def _tried(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done | None:
+        """None where one process ran out of memory. Raises RunFailed where one of several did."""
+        try:
+            return self._once(inputs, video_ids_N, index)
+        except torch.OutOfMemoryError as error:
+            tell_memory(error, self._world)
+            if self._world.size > 1:
+                raise self.micro_batches.failed_in_collective(len(inputs.video_BTD)) from None
+            return None
+
+    def _once(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done:
         self.optimizer.zero_grad(set_to_none=True)
-        made = embed(self._towers, inputs, self.micro_batches)
+        made = embed(self._towers, inputs, self.micro_batches.number)
         embeddings = self._gathered(made)
         loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
         # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.

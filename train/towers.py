@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from train.checkpoint import random_state, set_random_state
 from train.distributed import World
 from train.model import Embeddings, TwoTower
 from train.precision import Precision, autocast
@@ -51,6 +53,26 @@ class Towers:
         # Within a caller's autocast, weights that were cast here would be used again, and get no gradient.
         torch.clear_autocast_cache()
         return made
+
+    def rehearse(self, inputs: Inputs) -> None:
+        """Forward and backward of this rank alone; leaves nothing behind, even where it raises torch.OutOfMemoryError.
+
+        Batch norms use their stored statistics: they would change these, and synchronised ones would wait for others.
+        """
+        state = random_state(self.device)
+        norms = [module for module in self._model.modules() if isinstance(module, _BatchNorm) and module.training]
+        for norm in norms:
+            norm.eval()
+        try:
+            with self.autocast():
+                made = self._model(*inputs)
+            outputs = [x for x in made if x is not None and x.requires_grad]
+            torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
+        finally:
+            for norm in norms:
+                norm.train()
+            set_random_state(state, self.device)
+            self._model.zero_grad(set_to_none=True)
 
     def autocast(self) -> AbstractContextManager[object]:
         return autocast(self._world.device, self._precision)

@@ -10,6 +10,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Case(BaseModel):
     negatives: NegativesConfig | None = None
     optim: OptimConfig
     micro_batches: int = 1
+    # Clips that the last rank's video tower can take at a time.
+    fits: int | None = None
     fault: str | None = None
 
 
@@ -81,6 +84,8 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         teacher=teacher,
         micro_batches=case.micro_batches,
     )
+    if case.fits is not None and world.rank == world.size - 1:
+        model.video.register_forward_hook(partial(run_out_of_memory, fits=case.fits))
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
     records = []
@@ -88,8 +93,15 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         result = step(local_part(global_batch(index), world), index)
         gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
         remembered = {} if memory is None else copy.deepcopy(flat(memory.state_dict()))
-        records.append({"result": vars(result), "gradients": gradients, "remembered": remembered})
+        parts = step.micro_batches.number
+        records.append({"result": vars(result), "gradients": gradients, "remembered": remembered, "parts": parts})
     return {"steps": records, "weights": model.state_dict()}
+
+
+def run_out_of_memory(_module: Any, _inputs: Any, output: torch.Tensor, *, fits: int) -> None:
+    """Only with a graph, so that the second pass of a step is where it happens, too."""
+    if output.requires_grad and len(output) > fits:
+        raise torch.OutOfMemoryError(f"injected: {len(output)} clips")
 
 
 def model_of_a_teacher(config: ModelConfig, tokens: TokenSpec) -> TwoTower:

@@ -119,6 +119,10 @@ def in_parts(chosen: dict[str, tuple[str, int]], cases: dict[str, str]) -> dict[
 
 
 CASES |= in_parts(QUICK, CASES)
+# The last rank's tower takes two clips at a time, so one process ends at 8 parts of 12 clips, two ranks at 4 of 6.
+CRAMPED = "mil-nce-tile-5, cramped"
+CASES |= {CRAMPED: json.dumps(json.loads(CASES["mil-nce-tile-5"]) | {"fits": 2})}
+CASES |= in_parts({f"mil-nce-tile-5, in {parts}": ("mil-nce-tile-5", parts) for parts in (4, 8)}, CASES)
 FAULTS = {
     "gather without gradient": "mil-nce-tile-5",
     "gather with own gradient only": "mil-nce-tile-5",
@@ -255,6 +259,15 @@ def test_every_rank_remembers_what_one_process_does(run_remembering, name, size)
 def test_micro_batches_take_the_step_of_the_whole_batch(run_world, label):
     [alone] = run_world(1)
     assert_same_training(alone[label], alone[QUICK[label][0]])
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1, 8), (2, 4)])
+def test_a_rank_that_runs_out_of_memory_has_all_of_them_go_on_in_the_same_smaller_parts(run_world, size, parts):
+    for rank in run_world(size):
+        cramped, from_the_start = rank[CRAMPED], rank[f"mil-nce-tile-5, in {parts}"]
+        assert [step["parts"] for step in cramped["steps"]] == [parts] * 3
+        for name, weight in from_the_start["weights"].items():
+            assert torch.equal(cramped["weights"][name], weight)
 
 
 @pytest.mark.full
