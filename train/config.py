@@ -32,7 +32,8 @@ class FitConfig(Config):
     val_split is null.
     batch_size: the global batch, over all ranks; with order.buckets, the most that one holds. epochs or steps: one of
     them. seed: of weights, order and dropout.
-    precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
+    precision: `bfloat16` and, on a GPU, `float16` run the towers under autocast; weights, similarities and the loss
+    stay in float32.
     log_every: steps between lines of metrics.jsonl. eval_every: epochs between validations, 0 for none.
     resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
     a path goes on from that file.

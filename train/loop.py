@@ -38,6 +38,7 @@ from train.negatives import build_negatives
 from train.optim import build_optimizer
 from train.order import Selection
 from train.permutation import mix_key
+from train.precision import check_precision
 from train.retrieval import is_better, measure, metric_value
 from train.runlog import Meter, RunLog, describe
 from train.schedule import learning_rate_factor
@@ -71,6 +72,7 @@ class Trainer:
 
     def __init__(self, config: FitConfig, world: World, signals: StopSignals) -> None:
         self.config, self.world, self._signals = config, world, signals
+        check_precision(config.precision, world.device)
         store = open_store(config.store)
         self.data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
         self.validation = self._validation_data(store)
@@ -176,7 +178,8 @@ class Trainer:
             "epoch": self.order.epochs_at(done),
             "loss": result.loss,
             "accuracy": result.accuracy,
-            "grad_norm": result.grad_norm,
+            "grad_norm": None if result.skipped else result.grad_norm,
+            "loss_scale": result.scale,
             "temperature": result.temperature,
             "lr": result.learning_rate,
             **self.meter.read(),

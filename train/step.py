@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from train.negatives import Negatives
 from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
 from train.out_of_memory import MicroBatches, Rehearsal, tell_memory
-from train.precision import Precision
+from train.precision import SMALLEST_SCALE, Precision, make_scaler
 from train.teacher import TeacherTowers
 from train.towers import Inputs, Towers
 
@@ -29,6 +30,8 @@ from train.towers import Inputs, Towers
 class StepResult:
     """loss: over the global batch. grad_norm: before clipping. accuracy: share of the clips that have a caption whose
     best text in the global batch is their own. learning_rate: of the first group. clips: in the global batch.
+    scale: what the loss was multiplied by, 1 but in float16. skipped: whether a gradient overflowed at that scale, so
+    that the weights stay and the scale falls; grad_norm is then not finite.
     """
 
     loss: float
@@ -37,6 +40,8 @@ class StepResult:
     accuracy: float
     learning_rate: float
     clips: int
+    scale: float
+    skipped: bool
 
 
 class NonFiniteStep(RunFailed):
@@ -68,6 +73,7 @@ class TrainStep:
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
     negatives: beyond the batch, or None. teacher: for a loss that names one. precision: of the towers.
+    scaler: of the loss, null for the one that the precision needs.
     micro_batches: how many parts of a rank's clips go through the towers one after another; the step is that of one.
     Where memory runs out there are more from then on. say: tells people of it, on rank 0.
     """
@@ -85,6 +91,7 @@ class TrainStep:
         negatives: Negatives | None = None,
         teacher: TeacherTowers | None = None,
         precision: Precision = "float32",
+        scaler: torch.amp.GradScaler | None = None,
         micro_batches: int = 1,
         say: Callable[[str], None] = print,
     ) -> None:
@@ -96,6 +103,7 @@ class TrainStep:
         self._clip = clip
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
+        self._scaler = scaler or make_scaler(precision, world.device)
         self._towers = Towers(model, world, precision)
         self.micro_batches = MicroBatches(micro_batches, model, world, say)
         self._rehearsal = Rehearsal(self._towers, world)
@@ -115,21 +123,31 @@ class TrainStep:
         inputs = self._inputs(batch)
         video_ids_N = gather_plain(batch.video_ids_B, self._world)
         done = self._gradients(inputs, video_ids_N, index)
+        self._scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.model.parameters(), self._clip)
         result = self._result(done, norm, video_ids_N)
-        self.optimizer.step()
+        if not result.skipped:
+            self._take(done)
+        self._scaler.update()
+        if result.skipped and self._scaler.get_scale() >= result.scale:
+            # Each gradient is finite, their norm is not: no smaller scale is to be had.
+            raise self._not_finite("gradient norm", result.grad_norm, done, video_ids_N)
+        return result
+
+    def _take(self, done: _Done) -> None:
+        self._scaler.step(self.optimizer)
         self.model.temperature.clamp_()
         if self._negatives is not None and done.fresh is not None:
             self._negatives.after_step(done.fresh, self.model)
-        return result
 
     def state_dict(self) -> dict[str, Any]:
         """What a run that goes on needs beside the model, the optimizer and the negatives."""
-        return {"micro_batches": self.micro_batches.number}
+        return {"micro_batches": self.micro_batches.number, "scaler": self._scaler.state_dict()}
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
         """A config that asks for more micro-batches than the earlier run needed has them."""
         self.micro_batches.number = max(self.micro_batches.number, int(content["micro_batches"]))
+        self._scaler.load_state_dict(content["scaler"])
 
     def _inputs(self, batch: Batch) -> Inputs:
         """What the model takes, with bags as wide as the widest of all ranks."""
@@ -171,7 +189,7 @@ class TrainStep:
         loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
         # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
         with torch.autocast(loss.device.type, enabled=False):
-            torch.autograd.backward([loss])
+            torch.autograd.backward([self._scaler.scale(loss)])
         made.finish()
         return _Done(loss.detach(), embeddings, fresh)
 
@@ -214,11 +232,18 @@ class TrainStep:
         )
         numbers = torch.stack([x.detach().double() for x in (done.loss, norm, embeddings.temperature, accuracy)])
         values = mean_over_ranks(numbers, self._world).tolist()
-        for what, value in zip(("loss", "gradient norm"), values[:2], strict=True):
-            if not torch.isfinite(torch.tensor(value)):
-                raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_N, self._world))
+        loss_value, norm_value, temperature, accuracy_value = values
+        scale = float(self._scaler.get_scale())
+        if not math.isfinite(loss_value):
+            raise self._not_finite("loss", loss_value, done, video_ids_N)
+        skipped = not math.isfinite(norm_value)
+        if skipped and scale <= SMALLEST_SCALE:
+            raise self._not_finite("gradient norm", norm_value, done, video_ids_N)
         rate = float(self.optimizer.param_groups[0]["lr"])
-        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_N))
+        return StepResult(loss_value, norm_value, temperature, accuracy_value, rate, len(video_ids_N), scale, skipped)
+
+    def _not_finite(self, what: str, value: float, done: _Done, video_ids_N: torch.Tensor) -> NonFiniteStep:
+        return NonFiniteStep(what, value, _suspects(done.embeddings, video_ids_N, self._world))
 
 
 def _suspects(embeddings: Embeddings, video_ids_N: torch.Tensor, world: World) -> list[int]:
