@@ -83,7 +83,7 @@ class Trainer:
         self.model = build_model(config.model, input_dim=self.data.input_dim, tokens=self.sources.tokens).to(
             world.device
         )
-        self.optimizer = build_optimizer(self.model, config.optim)
+        self.optimizer = build_optimizer(self.model, config.optim, config.batch_size)
         self.teacher = open_teacher(config.loss, self.data, self.sources.tokens, world)
         self.negatives = build_negatives(
             config.negatives, self.model, world, videos=self.sources.videos, seed=config.seed

@@ -106,8 +106,8 @@ def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrde
             *([] if config.negatives is None else [f"remembered {config.negatives.described()}"]),
             f"steps      {total} = {total / first:g} times the {first} of the first epoch ({order.left_out} samples of "
             "it left out)",
-            f"rate       {config.optim.name}, peak {config.optim.lr:g} after {warmup} warm-up steps, then "
-            f"{config.schedule.name}",
+            f"rate       {config.optim.name}, peak {config.optim.described(config.batch_size)}",
+            f"schedule   {warmup} warm-up steps, then {config.schedule.name}",
             f"parameters {trained:,} trained, {frozen:,} frozen",
             f"run        {config.run}",
         ]
