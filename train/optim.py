@@ -14,7 +14,7 @@ from torch import nn
 from shared.config import Config
 from shared.errors import RequestError
 
-# Goyal et al. 2017 show linear scaling for SGD with warm-up and a classifier; beyond this it is to be tried, not trusted.
+# Goyal et al. 2017 show linear scaling for SGD with warm-up; beyond this it is to be tried, not trusted.
 LINEAR_UP_TO = 1024
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
