@@ -19,6 +19,7 @@ from train.order import BatchOrder, MixtureConfig, OrderConfig
 from train.precision import Precision
 from train.retrieval import EvaluateConfig, check_metric
 from train.schedule import ScheduleConfig
+from train.towers import DdpConfig
 
 
 class FitConfig(Config):
@@ -34,6 +35,8 @@ class FitConfig(Config):
     them. seed: of weights, order and dropout.
     precision: `bfloat16` and, on a GPU, `float16` run the towers under autocast; weights, similarities and the loss
     stay in float32.
+    compile: whether torch compiles the towers, which takes a while in the first steps. sync_batch_norm: batch norms
+    take their statistics from all ranks' clips; on GPUs alone. ddp: how ranks average their gradients.
     log_every: steps between lines of metrics.jsonl. eval_every: epochs between validations, 0 for none.
     resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
     a path goes on from that file.
@@ -60,6 +63,9 @@ class FitConfig(Config):
     seed: int = Field(default=0, ge=0, lt=2**63)
     device: DeviceName = "auto"
     precision: Precision = "float32"
+    compile: bool = False
+    sync_batch_norm: bool = False
+    ddp: DdpConfig = DdpConfig()
     log_every: int = Field(default=10, ge=1)
     eval_every: int = Field(default=1, ge=0)
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -81,6 +87,11 @@ class FitConfig(Config):
                 f"negatives.name={self.negatives.name} with loss.name=distill and no loss.base: a teacher says nothing "
                 "of what is remembered; give loss.base, or leave negatives out"
             )
+        if self.ddp.static_graph and self.micro_batches > 1:
+            raise ValueError(
+                f"ddp.static_graph=true with micro_batches={self.micro_batches}: only the last part of a step "
+                "averages, which DDP takes for another graph; choose one of them"
+            )
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
 
@@ -99,8 +110,8 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "micro_batches", "device", "log_every", "eval_every", "checkpoint", "resume",
-    "evaluate",
+    "store", "run", "stream", "val_split", "micro_batches", "compile", "ddp", "device", "log_every", "eval_every",
+    "checkpoint", "resume", "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
 }  # fmt: skip

@@ -46,6 +46,7 @@ from train.sources import build_order, open_sources
 from train.step import NonFiniteStep, StepResult, TrainStep
 from train.stopping import StopSignals, lost_rank_fails, recorded_exit
 from train.teacher import open_teacher
+from train.towers import compile_towers, synchronise_norms
 
 
 def fit(config: FitConfig) -> None:
@@ -83,11 +84,15 @@ class Trainer:
         self.model = build_model(config.model, input_dim=self.data.input_dim, tokens=self.sources.tokens).to(
             world.device
         )
+        if config.sync_batch_norm:
+            self.model = synchronise_norms(self.model, world)
         self.optimizer = build_optimizer(self.model, config.optim, config.batch_size)
         self.teacher = open_teacher(config.loss, self.data, self.sources.tokens, world)
         self.negatives = build_negatives(
             config.negatives, self.model, world, videos=self.sources.videos, seed=config.seed
         )
+        if config.compile:
+            compile_towers(self.model)
         self.log = RunLog(config.run, world.is_main)
         self.meter = Meter()
         self.step = self._step()
@@ -122,6 +127,7 @@ class Trainer:
             negatives=self.negatives,
             teacher=self.teacher,
             precision=config.precision,
+            ddp=config.ddp,
             micro_batches=config.micro_batches,
             say=self.log.say,
         )

@@ -53,7 +53,7 @@ class Rehearsal:
     """Whether the towers fit, found before a step of several ranks, in which no rank could begin again by itself.
 
     A shape that is larger than all before goes through the towers forward and backward, on every rank, without a
-    collective, and leaves neither a gradient nor a drawn number behind.
+    collective, and leaves neither a gradient nor a drawn number behind. The first one also joins the ranks' towers.
     """
 
     def __init__(self, towers: Towers, world: World) -> None:
@@ -68,21 +68,33 @@ class Rehearsal:
             shape = (*part.video_BTD.shape, *part.tokens_BKL.shape)
             if not any_rank(not self._is_proven(shape), self._world):
                 return
-            if not any_rank(not self._fits(part), self._world):
+            unused = self._unused(part)
+            if not any_rank(unused is None, self._world):
+                self._join(unused or [])
                 self._proven.append(shape)
                 return
+            if self._towers.static_graph:
+                raise RunFailed(
+                    f"out of memory with {clips} clips a rank, which ddp.static_graph=true allows no micro-batches of; "
+                    "set it to false and run the same command again, or lower batch_size"
+                )
             micro_batches.double(clips)
 
     def _is_proven(self, shape: tuple[int, ...]) -> bool:
         return any(all(a <= b for a, b in zip(shape, seen, strict=True)) for seen in self._proven)
 
-    def _fits(self, part: Inputs) -> bool:
+    def _unused(self, part: Inputs) -> list[str] | None:
+        """What the towers do not use, or None where they do not fit."""
         try:
-            self._towers.rehearse(part)
+            return self._towers.rehearse(part)
         except torch.OutOfMemoryError as error:
             tell_memory(error, self._world)
-            return False
-        return True
+            return None
+
+    def _join(self, unused: list[str]) -> None:
+        """The first shape shows what DDP has to know. Which parameters are used is of the model, not of the rank."""
+        if not self._proven and self._world.size > 1:
+            self._towers.join(unused)
 
 
 def tell_memory(error: torch.OutOfMemoryError, world: World) -> None:

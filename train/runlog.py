@@ -131,6 +131,7 @@ def _source_lines(config: FitConfig, world: World, sources: Sources, order: Batc
         yield (
             f"batch      {_span(sizes)} {unit} = {ranks} rank(s) x {_span([size // ranks for size in sizes])} "
             f"on {world.device.type}, {config.precision}"
+            + (f", each rank's in {config.micro_batches} parts" if config.micro_batches > 1 else "")
         )
         if how.buckets:
             by_length = ", ".join(f"{shape.samples} of up to {shape.rows or shape.tokens}" for shape in shapes)

@@ -23,7 +23,7 @@ from train.optim import clip_gradients, set_learning_rate
 from train.out_of_memory import MicroBatches, Rehearsal, tell_memory
 from train.precision import SMALLEST_SCALE, Precision, make_scaler
 from train.teacher import TeacherTowers
-from train.towers import Inputs, Towers
+from train.towers import DdpConfig, Inputs, Towers
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class TrainStep:
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
     negatives: beyond the batch, or None. teacher: for a loss that names one. precision: of the towers.
-    scaler: of the loss, null for the one that the precision needs.
+    scaler: of the loss, None for the one that the precision needs. ddp: how ranks average gradients.
     micro_batches: how many parts of a rank's clips go through the towers one after another; the step is that of one.
     Where memory runs out there are more from then on. say: tells people of it, on rank 0.
     """
@@ -91,6 +91,7 @@ class TrainStep:
         negatives: Negatives | None = None,
         teacher: TeacherTowers | None = None,
         precision: Precision = "float32",
+        ddp: DdpConfig | None = None,
         scaler: torch.amp.GradScaler | None = None,
         micro_batches: int = 1,
         say: Callable[[str], None] = print,
@@ -104,7 +105,7 @@ class TrainStep:
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
         self._scaler = scaler or make_scaler(precision, world.device)
-        self._towers = Towers(model, world, precision)
+        self._towers = Towers(model, world, precision, ddp)
         self.micro_batches = MicroBatches(micro_batches, model, world, say)
         self._rehearsal = Rehearsal(self._towers, world)
 

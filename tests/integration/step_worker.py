@@ -34,6 +34,7 @@ from train.negatives.keys import KeyTowers
 from train.negatives.queue import Queue, Ring
 from train.optim import OptimConfig, build_optimizer
 from train.teacher import TeacherTowers
+from train.towers import DdpConfig
 
 CLIPS, ROWS, CHANNELS, CANDIDATES, TOKENS, VOCABULARY = 12, 5, 6, 4, 7, 40
 FIRST_ID, VIDEOS = 50, 70
@@ -46,6 +47,8 @@ class Case(BaseModel):
     negatives: NegativesConfig | None = None
     optim: OptimConfig
     micro_batches: int = 1
+    ddp: DdpConfig = DdpConfig()
+    idle: bool = False  # a parameter that learns but that nothing depends on
     # Clips that the last rank's video tower can take at a time.
     fits: int | None = None
     fault: str | None = None
@@ -66,6 +69,8 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     torch.manual_seed(7)
     tokens = TokenSpec(vocab_size=VOCABULARY, pad_id=0, max_tokens=TOKENS)
     model = build_model(case.model, input_dim=CHANNELS, tokens=tokens).double()
+    if case.idle:
+        model.video.idle = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
     optimizer = build_optimizer(model, case.optim)
     for place, name, sound in SOUND:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))
@@ -83,6 +88,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         negatives=memory,
         teacher=teacher,
         micro_batches=case.micro_batches,
+        ddp=case.ddp,
     )
     if case.fits is not None and world.rank == world.size - 1:
         model.video.register_forward_hook(partial(run_out_of_memory, fits=case.fits))

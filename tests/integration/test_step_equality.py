@@ -140,6 +140,17 @@ FAULTS = {
     "gradients of other clips": "mil-nce-tile-5, in 5",
 }
 CASES |= {name: REMEMBERING[name] for name in FAULTS.values() if name in REMEMBERING}
+# Each takes the plain case's step.
+WRAPPED = {
+    "small buckets": {"ddp": {"bucket_cap_mb": 1}},
+    "static graph": {"ddp": {"static_graph": True}},
+    "looks for unused parameters": {"ddp": {"find_unused_parameters": True}},
+    "looks, in 5": {"ddp": {"find_unused_parameters": True}, "micro_batches": 5},
+    "an idle parameter": {"idle": True},
+    "an idle parameter, in 5": {"idle": True, "micro_batches": 5},
+    "an idle parameter, static graph": {"idle": True, "ddp": {"static_graph": True}},
+}
+CASES |= {name: json.dumps(json.loads(CASES["mil-nce-tile-5"]) | options) for name, options in WRAPPED.items()}
 PLANTED = {
     f"planted: {fault}": json.dumps(json.loads(CASES[name]) | {"fault": fault}) for fault, name in FAULTS.items()
 }
@@ -261,6 +272,17 @@ def test_micro_batches_take_the_step_of_the_whole_batch(run_world, label):
     assert_same_training(alone[label], alone[QUICK[label][0]])
 
 
+@pytest.mark.parametrize("name", WRAPPED)
+def test_however_ranks_average_the_step_is_the_same(run_world, name):
+    [alone] = run_world(1)
+    for rank in run_world(2):
+        found, expected = dict(rank[name]), alone["mil-nce-tile-5"]
+        found["weights"] = {key: weight for key, weight in found["weights"].items() if key != "video.idle"}
+        for step in found["steps"]:
+            assert step["gradients"].pop("video.idle", torch.zeros(2)).eq(0).all()
+        assert_same_training(found, expected)
+
+
 @pytest.mark.parametrize(("size", "parts"), [(1, 8), (2, 4)])
 def test_a_rank_that_runs_out_of_memory_has_all_of_them_go_on_in_the_same_smaller_parts(run_world, size, parts):
     for rank in run_world(size):
@@ -298,6 +320,7 @@ def test_every_trainable_parameter_has_a_gradient_and_the_temperature_moves(run_
     for name in CASES:
         first, weights = alone[name]["steps"][0], alone[name]["weights"]
         expected = {key for key in weights if not (key.startswith("text.encoder") and "frozen" in name)}
+        expected -= {"video.idle"}
         assert set(first["gradients"]) == expected
         assert all(gradient.any() for key, gradient in first["gradients"].items() if not silent(key))
         assert first["gradients"]["temperature.log_value"].abs() > 1e-6
