@@ -40,6 +40,13 @@ class MicroBatches:
         if self._world.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def failed_half_way(self) -> RunFailed:
+        """What to raise where the update itself ran out of memory, which cannot begin again."""
+        return RunFailed(
+            f"rank {self._world.rank} ran out of memory in the optimizer's update, and some weights may have changed; "
+            f"run the same command again with micro_batches={2 * self.number}: it goes on from the last checkpoint"
+        )
+
     def failed_in_collective(self, clips: int) -> RunFailed:
         """What to raise on the rank that ran out of memory where other ranks wait for it, so that none can go on."""
         return RunFailed(

@@ -136,7 +136,11 @@ class TrainStep:
         return result
 
     def _take(self, done: _Done) -> None:
-        self._scaler.step(self.optimizer)
+        try:
+            self._scaler.step(self.optimizer)
+        except torch.OutOfMemoryError as error:
+            tell_memory(error, self._world)
+            raise self.micro_batches.failed_half_way() from None
         self.model.temperature.clamp_()
         if self._negatives is not None and done.fresh is not None:
             self._negatives.after_step(done.fresh, self.model)

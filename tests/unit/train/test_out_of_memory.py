@@ -129,6 +129,17 @@ def test_a_batch_norm_that_learns_cannot_be_cut():
         trained(step)
 
 
+def test_an_update_that_does_not_fit_is_not_done_again(monkeypatch):
+    step = make_step()
+
+    def run_out(*_: object) -> None:
+        raise torch.OutOfMemoryError("injected")
+
+    monkeypatch.setattr(step.optimizer, "step", run_out)
+    with pytest.raises(RunFailed, match=r"in the optimizer's update, .* again with micro_batches=2: it goes on from"):
+        trained(step)
+
+
 def test_nothing_else_is_caught():
     step = make_step()
     step.model.text.register_forward_hook(lambda *_: (_ for _ in ()).throw(RuntimeError("a bug")))
