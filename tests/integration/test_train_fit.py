@@ -20,6 +20,8 @@ from shared.cli import guarded
 from train.checkpoint import checkpoint_path, last_checkpoint, load_checkpoint, save_checkpoint
 from train.cli import app
 from train.loop import Trainer
+from train.model import Embeddings
+from train.towers import Inputs, Towers
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("fit_worker.py")
@@ -233,6 +235,30 @@ def test_what_is_remembered_goes_on_too(config, tmp_path, overrides, monkeypatch
     assert_same_end(tmp_path / "whole", tmp_path / "run")
 
 
+def test_a_run_that_ran_out_of_memory_goes_on_in_the_parts_it_found(config, tmp_path, monkeypatch, capsys):
+    """With dropout, which tells parts from the whole."""
+    arguments = ["fit", str(config), "optim.scale=sqrt", "optim.base_batch=3"]
+    embed = Towers.__call__
+
+    def cramped(self: Towers, inputs: Inputs) -> Embeddings:
+        if len(inputs.video_BTD) > 3:
+            raise torch.OutOfMemoryError("injected")
+        return embed(self, inputs)
+
+    monkeypatch.setattr(Towers, "__call__", cramped)
+    assert command(*arguments, f"run={tmp_path / 'whole'}") == 0
+    printed = capsys.readouterr().out
+    assert "sqrt in the batch)" in printed
+    assert "out of memory: the step is done again in micro_batches=4" in printed
+    after = Trainer._after
+    monkeypatch.setattr(Trainer, "_after", after_signal(after, "SIGTERM"))
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 4
+    monkeypatch.setattr(Trainer, "_after", after)
+    monkeypatch.setattr(Towers, "__call__", embed)
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 0
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
 def test_a_student_learns_from_the_checkpoint_of_a_teacher_and_resumes_under_no_other(config, whole, tmp_path, capsys):
     teacher = checkpoint_path(whole(1), STEPS)
     shared = ["loss.name=distill", "model.dim=6", "epochs=null", "steps=6", "checkpoint.every_steps=3"]
@@ -386,6 +412,8 @@ def test_a_damaged_log_is_one_message(config, started, capsys):
         (["train_split=test"], 2, "no windows of split 'test'; it has train, val"),
         (["batch_size=1000"], 2, "not one batch can be filled; use at most batch_size=72"),
         (["device=cuda"], 3, "device=cuda, but torch finds no CUDA device"),
+        (["precision=float16", "device=cpu"], 2, "precision=float16 on device cpu"),
+        (["sync_batch_norm=true", "device=cpu"], 2, "sync_batch_norm=true on device cpu"),
         (["negatives.name=queue"], 2, "negatives.size: missing"),
         (["negatives.name=queue", "negatives.size=1000000000"], 2, "lower negatives.size or raise the limit"),
         (["rubbish"], 2, "override 'rubbish' is not of the form key=value"),
