@@ -19,6 +19,7 @@ from train.order import BatchOrder, MixtureConfig, OrderConfig
 from train.precision import Precision
 from train.retrieval import EvaluateConfig, check_metric
 from train.schedule import ScheduleConfig
+from train.sharding import Shard
 from train.towers import DdpConfig
 
 
@@ -39,6 +40,7 @@ class FitConfig(Config):
     stay in float32.
     compile: whether torch compiles the towers, which takes a while in the first steps. sync_batch_norm: batch norms
     take their statistics from all ranks' clips; on GPUs alone. ddp: how ranks average their gradients.
+    shard: `1` spreads the optimizer's state over the ranks (ZeRO stage 1); checkpoints hold all of it either way.
     log_every: steps between lines of metrics.jsonl. eval_every: epochs between validations, 0 for none.
     resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
     a path goes on from that file.
@@ -68,6 +70,7 @@ class FitConfig(Config):
     compile: bool = False
     sync_batch_norm: bool = False
     ddp: DdpConfig = DdpConfig()
+    shard: Shard = "none"
     log_every: int = Field(default=10, ge=1)
     eval_every: int = Field(default=1, ge=0)
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -112,8 +115,8 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "micro_batches", "compile", "ddp", "device", "log_every", "eval_every",
-    "checkpoint", "resume", "evaluate",
+    "store", "run", "stream", "val_split", "micro_batches", "compile", "ddp", "shard", "device", "log_every",
+    "eval_every", "checkpoint", "resume", "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
 }  # fmt: skip

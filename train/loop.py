@@ -42,6 +42,7 @@ from train.precision import check_precision
 from train.retrieval import is_better, measure, metric_value
 from train.runlog import Meter, RunLog, describe
 from train.schedule import learning_rate_factor
+from train.sharding import full_state
 from train.sources import build_order, open_sources
 from train.step import NonFiniteStep, StepResult, TrainStep
 from train.stopping import StopSignals, lost_rank_fails, recorded_exit
@@ -86,7 +87,9 @@ class Trainer:
         )
         if config.sync_batch_norm:
             self.model = synchronise_norms(self.model, world)
-        self.optimizer = build_optimizer(self.model, config.optim, config.batch_size)
+        self.optimizer = build_optimizer(
+            self.model, config.optim, config.batch_size, sharded=config.shard == 1 and world.size > 1
+        )
         self.teacher = open_teacher(config.loss, self.data, self.sources.tokens, world)
         self.negatives = build_negatives(
             config.negatives, self.model, world, videos=self.sources.videos, seed=config.seed
@@ -238,10 +241,11 @@ class Trainer:
             save_checkpoint(path, content)
 
     def _content(self, done: int, random_state_N: torch.Tensor) -> dict[str, Any]:
-        """What a checkpoint holds; every rank calls it, because every rank's generators are in it."""
+        """What a checkpoint holds; every rank calls it, because every rank's generators are in it, and rank 0's is
+        the one to write."""
         return {
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": full_state(self.optimizer),
             "step": self.step.state_dict(),
             "negatives": None if self.negatives is None else self.negatives.state_dict(),
             "order": self.order.state(done),

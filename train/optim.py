@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from shared.config import Config
 from shared.errors import RequestError
+from train.sharding import sharded_optimizer
 
 # Goyal et al. 2017 show linear scaling for SGD with warm-up; beyond this it is to be tried, not trusted.
 LINEAR_UP_TO = 1024
@@ -79,20 +81,33 @@ class OptimConfig(Config):
         return text
 
 
-def build_optimizer(model: nn.Module, config: OptimConfig, batch_size: int = 1) -> torch.optim.Optimizer:
+def build_optimizer(
+    model: nn.Module, config: OptimConfig, batch_size: int = 1, *, sharded: bool = False
+) -> torch.optim.Optimizer:
     """Freeze what the config names, and an optimizer over what is left. Every group carries its peak rate as `peak_lr`.
 
-    batch_size: the global batch, for a rate that follows it.
-
+    batch_size: the global batch, for a rate that follows it. sharded: spread its state over the ranks.
     Call it before the model is wrapped in DDP: names are matched without a prefix, and DDP must know what is frozen.
     Raises RequestError when a pattern matches nothing or nothing is left to train.
     """
     freeze_parameters(model, config.freeze)
     rate = config.peak(batch_size)
     groups = parameter_groups(model, config, rate)
-    if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=rate, momentum=config.momentum)
-    return torch.optim.AdamW(groups, lr=rate, betas=config.betas)
+    kind, options = _KINDS[config.name](config)
+    make = partial(sharded_optimizer, kind) if sharded else kind
+    optimizer: torch.optim.Optimizer = make(groups, lr=rate, **options)
+    return optimizer
+
+
+def _adamw(config: OptimConfig) -> tuple[Any, dict[str, Any]]:
+    return torch.optim.AdamW, {"betas": config.betas}
+
+
+def _sgd(config: OptimConfig) -> tuple[Any, dict[str, Any]]:
+    return torch.optim.SGD, {"momentum": config.momentum}
+
+
+_KINDS: dict[str, Callable[[OptimConfig], tuple[Any, dict[str, Any]]]] = {"adamw": _adamw, "sgd": _sgd}
 
 
 def freeze_parameters(model: nn.Module, patterns: Sequence[str]) -> None:

@@ -48,6 +48,7 @@ class Case(BaseModel):
     optim: OptimConfig
     micro_batches: int = 1
     ddp: DdpConfig = DdpConfig()
+    sharded: bool = False
     idle: bool = False  # a parameter that learns but that nothing depends on
     # Clips that the last rank's video tower can take at a time.
     fits: int | None = None
@@ -71,7 +72,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     model = build_model(case.model, input_dim=CHANNELS, tokens=tokens).double()
     if case.idle:
         model.video.idle = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
-    optimizer = build_optimizer(model, case.optim)
+    optimizer = build_optimizer(model, case.optim, sharded=case.sharded and world.size > 1)
     for place, name, sound in SOUND:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))
     LOSSES["mil_nce"] = mean_of_log_probabilities if case.fault == "mean of log-probabilities" else mil_nce

@@ -151,6 +151,11 @@ WRAPPED = {
     "an idle parameter, static graph": {"idle": True, "ddp": {"static_graph": True}},
 }
 CASES |= {name: json.dumps(json.loads(CASES["mil-nce-tile-5"]) | options) for name, options in WRAPPED.items()}
+SHARDED = {
+    f"{name}, sharded": json.dumps(json.loads(CASES[name]) | {"sharded": True})
+    for name in ("mil-nce-tile-5", "adamw-groups", "mil-nce-tile-5, in 5")
+}
+CASES |= SHARDED
 PLANTED = {
     f"planted: {fault}": json.dumps(json.loads(CASES[name]) | {"fault": fault}) for fault, name in FAULTS.items()
 }

@@ -77,9 +77,9 @@ def fit(config: Path, run_folder: Path, ranks: int, *overrides: str) -> str:
     return done.stdout
 
 
-def interrupted(config: Path, run_folder: Path, ranks: int, name: str, step: int) -> int:
+def interrupted(config: Path, run_folder: Path, ranks: int, name: str, step: int, *overrides: str) -> int:
     """Train until the last rank sends itself a signal; returns the exit code."""
-    worker = [str(WORKER), str(config), name, str(step), str(ranks - 1), f"run={run_folder}"]
+    worker = [str(WORKER), str(config), name, str(step), str(ranks - 1), f"run={run_folder}", *overrides]
     return run(worker, ranks).returncode
 
 
@@ -117,7 +117,7 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
 def assert_same_end(first: Path, second: Path, steps: int = STEPS) -> None:
     contents = [load_checkpoint(checkpoint_path(folder, steps)) for folder in (first, second)]
     for content in contents:
-        del content["config"]["run"], content["config"]["data"]["workers"]
+        del content["config"]["run"], content["config"]["data"]["workers"], content["config"]["shard"]
     assert_same(*contents)
     assert logged(first) == logged(second)
 
@@ -186,6 +186,15 @@ def test_a_signal_saves_at_the_next_step_and_goes_on(config, whole, tmp_path, ra
     assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 7)
     fit(config, tmp_path, ranks)
     assert_same_end(whole(ranks), tmp_path)
+
+
+@pytest.mark.full
+def test_a_sharded_optimizer_saves_what_a_whole_one_does_and_goes_on(config, whole, tmp_path):
+    assert interrupted(config, tmp_path, 2, "SIGTERM", 7, "shard=1") == 1
+    state = load_checkpoint(checkpoint_path(tmp_path, 7))["optimizer"]["state"]
+    assert sorted(state) == list(range(len(state)))
+    fit(config, tmp_path, 2, "shard=1")
+    assert_same_end(whole(2), tmp_path)
 
 
 def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_store, tmp_path, monkeypatch, capsys):

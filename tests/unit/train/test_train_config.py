@@ -77,6 +77,7 @@ def test_dumped_config_is_the_config(minimal):
         (["micro_batches=2", "ddp.static_graph=true"], "ddp.static_graph=true with micro_batches=2: .*choose one"),
         (["ddp.bucket_cap_mb=0"], "ddp.bucket_cap_mb: expected integer of at least 1"),
         (["ddp.find_unused_parameters=perhaps"], "ddp.find_unused_parameters"),
+        (["shard=2"], "shard: "),
         (["precision=float8"], "precision: "),
         (["optim.scale=linear"], "optim: scale=linear with base_batch=None: .*give both or neither"),
         (
@@ -106,6 +107,7 @@ def test_identity_is_what_decides_the_weights(minimal):
         "evaluate.batch_size=7",
         "micro_batches=4",
         "compile=true",
+        "shard=1",
         "ddp.bucket_cap_mb=9",
     ]
     for override in same:
