@@ -93,8 +93,6 @@ class Towers:
         """The same without a graph."""
         with self.autocast():
             made: Embeddings = self._model(*inputs)
-        # Within a caller's autocast, weights that were cast here would be used again, and get no gradient.
-        torch.clear_autocast_cache()
         return made
 
     def rehearse(self, inputs: Inputs) -> list[str]:

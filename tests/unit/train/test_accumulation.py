@@ -97,7 +97,7 @@ def test_dropout_goes_on_after_the_step_as_after_one_pass():
 
 
 def test_in_half_precision_every_weight_has_its_gradient():
-    """Weights that the first pass cast without a graph must not be used again by the second."""
+    """Weights that the first pass cast without a graph are not used again by the second, within one autocast either."""
     found = []
     for micro_batches, outer in ((1, False), (3, False), (3, True)):
         model = make_model().float()
