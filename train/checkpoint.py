@@ -128,12 +128,16 @@ def restore_random_state(states_WN: torch.Tensor, world: World) -> bool:
     present = random_state(world.device)
     if states_WN.shape != (world.size, len(present)):
         return False
-    state_N = states_WN[world.rank]
+    set_random_state(states_WN[world.rank], world.device)
+    return True
+
+
+def set_random_state(state_N: torch.Tensor, device: torch.device) -> None:
+    """Set the generators that `random_state` tells of."""
     cpu_bytes = len(torch.get_rng_state())
     torch.set_rng_state(state_N[:cpu_bytes].clone())
-    if world.device.type == "cuda":
-        torch.cuda.set_rng_state(state_N[cpu_bytes:].clone(), world.device)
-    return True
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state_N[cpu_bytes:].clone(), device)
 
 
 def differences(before: Any, now: Any, key: str = "") -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -17,8 +17,11 @@ from train.model import ModelConfig
 from train.negatives import NegativesConfig
 from train.optim import OptimConfig
 from train.order import BatchOrder, MixtureConfig, OrderConfig
+from train.precision import Precision
 from train.retrieval import EvaluateConfig, check_metric
 from train.schedule import ScheduleConfig
+from train.sharding import Shard
+from train.towers import DdpConfig
 
 
 class FitConfig(Config):
@@ -34,7 +37,13 @@ class FitConfig(Config):
     them. seed: of weights, order and dropout; of several ranks, the first one's counts.
     deterministic: only algorithms that give the same bits each time, on a GPU too; slower, and refused where torch has
     none. timeout_s: seconds that ranks wait for one that does not come; then the job ends.
-    precision: `bfloat16` runs the towers under autocast; weights, similarities and the loss stay in float32.
+    micro_batches: parts of each rank's clips that go through the towers one after another, to save memory; the step
+    stays that of the whole batch, and takes about a third more time. Where memory runs out there are more of them.
+    precision: `bfloat16` and, on a GPU, `float16` run the towers under autocast; weights, similarities and the loss
+    stay in float32.
+    compile: whether torch compiles the towers, which takes a while in the first steps. sync_batch_norm: batch norms
+    take their statistics from all ranks' clips; on GPUs alone. ddp: how ranks average their gradients.
+    shard: `1` spreads the optimizer's state over the ranks (ZeRO stage 1); checkpoints hold all of it either way.
     log_every: steps between lines of metrics.jsonl. tensorboard: write the same curves for TensorBoard, too, into the
     run folder's `tensorboard`. eval_every: epochs between validations, 0 for none. stop: when to end before the last
     step, null for never.
@@ -57,13 +66,18 @@ class FitConfig(Config):
     mixture: MixtureConfig | None = None
     data: DataConfig = DataConfig()
     batch_size: int = Field(default=256, ge=1)
+    micro_batches: int = Field(default=1, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     steps: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**63)
     deterministic: bool = False
     timeout_s: float = Field(default=600.0, gt=0, le=86_400)
     device: DeviceName = "auto"
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
+    compile: bool = False
+    sync_batch_norm: bool = False
+    ddp: DdpConfig = DdpConfig()
+    shard: Shard = "none"
     log_every: int = Field(default=10, ge=1)
     tensorboard: bool = False
     eval_every: int = Field(default=1, ge=0)
@@ -92,6 +106,11 @@ class FitConfig(Config):
                 f"stop.patience={self.stop.patience} without a validation (val_split={self.val_split}, eval_every="
                 f"{self.eval_every}): give both, or leave stop out"
             )
+        if self.ddp.static_graph and self.micro_batches > 1:
+            raise ValueError(
+                f"ddp.static_graph=true with micro_batches={self.micro_batches}: only the last part of a step "
+                "averages, which DDP takes for another graph; choose one of them"
+            )
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
 
@@ -110,8 +129,8 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "device", "timeout_s", "log_every", "tensorboard", "eval_every", "stop",
-    "checkpoint", "resume", "evaluate",
+    "store", "run", "stream", "val_split", "micro_batches", "compile", "ddp", "shard", "device", "timeout_s",
+    "log_every", "tensorboard", "eval_every", "stop", "checkpoint", "resume", "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},
 }  # fmt: skip

@@ -23,7 +23,7 @@ from train.order import Selection
 from train.parts import build_parts
 from train.runlog import RunLog, describe
 from train.saving import Saving
-from train.step import NonFiniteStep, StepResult, TrainStep
+from train.step import NonFiniteStep, StepResult
 from train.stopping import StopSignals, lost_rank_fails, recorded_exit
 from train.timing import Meter
 from train.validation import Validation
@@ -60,16 +60,17 @@ class Trainer:
         self.config, self.world, self._signals = config, world, signals
         self.parts = build_parts(config, world)
         self.total = self.parts.total
+        self.log = RunLog(config.run, world.is_main, config.tensorboard)
+        self.step = self.parts.step(self.log.say)
         self.validation = Validation(self.parts)
         self.health = Health(world)
-        self.saving = Saving(self.parts, self.validation, self.health)
-        self.log = RunLog(config.run, world.is_main, config.tensorboard)
+        self.saving = Saving(self.parts, self.step, self.validation, self.health)
         self.meter = Meter()
 
     def run(self) -> None:
         """Train until the last step, a stop, a signal, or a number that is not finite."""
         start = self._resume()
-        step, parts = self.parts.step(), self.parts
+        parts = self.parts
         self.log.say(describe(self.config, self.world, parts.sources, parts.order, self.total, parts.model))
         if start >= self.total or self.validation.why_stop():
             self.log.say(f"complete: {self.validation.why_stop() or f'all {self.total} steps are done'}; nothing to do")
@@ -77,7 +78,7 @@ class Trainer:
         with self._loader() as loader:
             batches = loader.batches(self._selection, start, self.total)
             for index in range(start, self.total):
-                result = self._train(step, self._next(batches), index)
+                result = self._train(self._next(batches), index)
                 self._after(index + 1, result)
                 if self.validation.why_stop():
                     break
@@ -114,12 +115,10 @@ class Trainer:
         self.meter.count(len(batch) * self.world.size, time.perf_counter() - begin)
         return batch
 
-    def _train(self, step: TrainStep, batch: Batch, index: int) -> StepResult:
+    def _train(self, batch: Batch, index: int) -> StepResult:
         before = random_state(self.world.device)
-        half = self.config.precision == "bfloat16"
         try:
-            with torch.autocast(self.world.device.type, dtype=torch.bfloat16, enabled=half):
-                return step(batch, index)
+            return self.step(batch, index)
         except NonFiniteStep as error:
             raise self._dump(error, index, before) from None
 
@@ -159,7 +158,8 @@ class Trainer:
                 "epoch": self.parts.order.epochs_at(done),
                 "loss": result.loss,
                 "accuracy": result.accuracy,
-                "grad_norm": result.grad_norm,
+                "grad_norm": None if result.skipped else result.grad_norm,
+                "loss_scale": result.scale,
                 "temperature": result.temperature,
                 "lr": result.learning_rate,
                 "samples_per_s": speed,

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from shared.config import Config
 from shared.errors import RequestError
+from train.sharding import sharded_optimizer
 
+# Goyal et al. 2017 show linear scaling for SGD with warm-up; beyond this it is to be tried, not trusted.
+LINEAR_UP_TO = 1024
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -29,6 +34,8 @@ class GroupConfig(Config):
 class OptimConfig(Config):
     """name: the optimiser. lr: the peak rate. clip: largest gradient norm over all parameters, null for no limit.
 
+    scale: how the rate follows the global batch; `linear` takes batch / base_batch times `lr` (Goyal et al. 2017,
+    section 2.1), `sqrt` the square root of that times `lr`. base_batch: the global batch that `lr` is meant for.
     weight_decay: of adamw and sgd; spares biases, norms and the temperature. betas: of adamw. momentum: of sgd.
     freeze: patterns of the names of parameters that do not learn.
     groups: patterns with rates of their own; a parameter follows the first that matches it.
@@ -36,6 +43,8 @@ class OptimConfig(Config):
 
     name: Literal["adamw", "sgd"] = "adamw"
     lr: float = Field(default=1e-3, gt=0)
+    scale: Literal["none", "linear", "sqrt"] = "none"
+    base_batch: int | None = Field(default=None, ge=1)
     weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     momentum: float = Field(default=0.9, ge=0, lt=1)
@@ -43,18 +52,62 @@ class OptimConfig(Config):
     freeze: tuple[str, ...] = ()
     groups: tuple[GroupConfig, ...] = ()
 
+    @model_validator(mode="after")
+    def _consistent(self) -> OptimConfig:
+        if (self.scale == "none") != (self.base_batch is None):
+            raise ValueError(
+                f"scale={self.scale} with base_batch={self.base_batch}: a rate that follows the batch needs the batch "
+                "that lr is meant for, another one has none; give both or neither"
+            )
+        return self
 
-def build_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+    def peak(self, batch_size: int) -> float:
+        """The peak rate at a global batch of `batch_size`."""
+        if self.base_batch is None:
+            return self.lr
+        ratio = batch_size / self.base_batch
+        return self.lr * (ratio if self.scale == "linear" else math.sqrt(ratio))
+
+    def described(self, batch_size: int) -> str:
+        """For people: the peak rate, how it came about, and what is known to go wrong with it."""
+        if self.base_batch is None:
+            return f"{self.lr:g}"
+        text = f"{self.peak(batch_size):g} (lr {self.lr:g} for {self.base_batch}, {self.scale} in the batch)"
+        if self.scale == "linear" and batch_size > LINEAR_UP_TO:
+            text += (
+                f"; warning: a global batch of {batch_size} is above {LINEAR_UP_TO}, where linear scaling often "
+                "diverges: compare with optim.scale=sqrt, or warm up for longer (schedule.warmup)"
+            )
+        return text
+
+
+def build_optimizer(
+    model: nn.Module, config: OptimConfig, batch_size: int = 1, *, sharded: bool = False
+) -> torch.optim.Optimizer:
     """Freeze what the config names, and an optimizer over what is left. Every group carries its peak rate as `peak_lr`.
 
+    batch_size: the global batch, for a rate that follows it. sharded: spread its state over the ranks.
     Call it before the model is wrapped in DDP: names are matched without a prefix, and DDP must know what is frozen.
     Raises RequestError when a pattern matches nothing or nothing is left to train.
     """
     freeze_parameters(model, config.freeze)
-    groups = parameter_groups(model, config)
-    if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
-    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas)
+    rate = config.peak(batch_size)
+    groups = parameter_groups(model, config, rate)
+    kind, options = _KINDS[config.name](config)
+    make = partial(sharded_optimizer, kind) if sharded else kind
+    optimizer: torch.optim.Optimizer = make(groups, lr=rate, **options)
+    return optimizer
+
+
+def _adamw(config: OptimConfig) -> tuple[Any, dict[str, Any]]:
+    return torch.optim.AdamW, {"betas": config.betas}
+
+
+def _sgd(config: OptimConfig) -> tuple[Any, dict[str, Any]]:
+    return torch.optim.SGD, {"momentum": config.momentum}
+
+
+_KINDS: dict[str, Callable[[OptimConfig], tuple[Any, dict[str, Any]]]] = {"adamw": _adamw, "sgd": _sgd}
 
 
 def freeze_parameters(model: nn.Module, patterns: Sequence[str]) -> None:
@@ -64,8 +117,8 @@ def freeze_parameters(model: nn.Module, patterns: Sequence[str]) -> None:
             model.get_parameter(name).requires_grad_(False)
 
 
-def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, Any]]:
-    """Trainable parameters by (rate, decay or not), in a fixed order; only what learns is optimised."""
+def parameter_groups(model: nn.Module, config: OptimConfig, rate: float) -> list[dict[str, Any]]:
+    """Trainable parameters by (rate, decay or not), in a fixed order; only what learns is optimised. rate: the peak."""
     for group in config.groups:
         _matches(model, group.pattern)
     members: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -73,12 +126,12 @@ def parameter_groups(model: nn.Module, config: OptimConfig) -> list[dict[str, An
         if parameter.requires_grad:
             # Biases, the weights of norms and the temperature have fewer than two dimensions.
             decay = config.weight_decay if parameter.ndim >= 2 else 0.0
-            members.setdefault((config.lr * _scale(name, config.groups), decay), []).append(parameter)
+            members.setdefault((rate * _scale(name, config.groups), decay), []).append(parameter)
     if not members:
         raise RequestError("every parameter of the model is frozen, nothing would learn; freeze fewer names")
     return [
-        {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay}
-        for (rate, decay), parameters in members.items()
+        {"params": parameters, "lr": own_rate, "peak_lr": own_rate, "weight_decay": decay}
+        for (own_rate, decay), parameters in members.items()
     ]
 
 

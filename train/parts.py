@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,12 @@ from train.model import TwoTower, build_model
 from train.negatives import Negatives, build_negatives
 from train.optim import build_optimizer
 from train.order import BatchOrder
+from train.precision import check_precision
 from train.schedule import learning_rate_factor
 from train.sources import Sources, build_order, open_sources
 from train.step import TrainStep
 from train.teacher import TeacherTowers, open_teacher
+from train.towers import compile_towers, synchronise_norms
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Parts:
         teacher = None if self.teacher is None else self.teacher.fingerprint
         return self.config.identity() | ({} if teacher is None else {"teacher": teacher})
 
-    def step(self) -> TrainStep:
-        """One optimisation step over these parts; on several ranks, the model is wrapped now."""
+    def step(self, say: Callable[[str], None]) -> TrainStep:
+        """One optimisation step over these parts. say: tells people what it has to change, on rank 0."""
         config = self.config
         return TrainStep(
             self.model,
@@ -55,6 +58,10 @@ class Parts:
             total_steps=self.total,
             negatives=self.negatives,
             teacher=self.teacher,
+            precision=config.precision,
+            ddp=config.ddp,
+            micro_batches=config.micro_batches,
+            say=say,
         )
 
 
@@ -63,14 +70,19 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
 
     ranks: that share a batch; None for those of `world`. Raises what its parts raise, before anything is trained.
     """
+    check_precision(config.precision, world.device)
     store = open_store(config.store)
     data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
     sources = open_sources(config, data)
     order = build_order(sources, config, ranks or world.size)
     torch.manual_seed(config.seed)
     model = build_model(config.model, input_dim=data.input_dim, tokens=sources.tokens).to(world.device)
-    optimizer = build_optimizer(model, config.optim)
+    if config.sync_batch_norm:
+        model = synchronise_norms(model, world)
+    optimizer = build_optimizer(model, config.optim, config.batch_size, sharded=config.shard == 1 and world.size > 1)
     teacher = open_teacher(config.loss, data, sources.tokens, world)
     negatives = build_negatives(config.negatives, model, world, videos=sources.videos, seed=config.seed)
+    if config.compile:
+        compile_towers(model)
     total = config.total_steps(order)
     return Parts(config, world, data, sources, order, total, model, optimizer, negatives, teacher)

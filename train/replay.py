@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from shared.errors import RequestError
+from train.accumulation import hold_frozen_norms
 from train.batch import Batch
 from train.checkpoint import load_checkpoint, restore_random_state
 from train.data import WindowData
@@ -20,6 +21,7 @@ from train.losses.grid import blocks
 from train.model import Embeddings
 from train.order import Selection
 from train.parts import Parts, build_parts
+from train.precision import autocast
 from train.saving import restore_parts
 
 # Similarities that are in memory at a time, and names that are shown of those found.
@@ -96,15 +98,16 @@ class _Again:
 
     def parts(self) -> Iterator[Part]:
         """Each part of the step as soon as it is computed."""
-        parts, half = self._parts, self._parts.config.precision == "bfloat16"
+        parts = self._parts
         parts.model.train()
+        hold_frozen_norms(parts.model)
         parts.model.temperature.schedule_(self._step / parts.total)
         yield self._weights()
         batches = [self._batch(self._selection.part(rank, self._ranks)) for rank in range(self._ranks)]
         whole = Batch(**{name: torch.cat([vars(batch)[name] for batch in batches]) for name in vars(batches[0])})
         rows_B = (whole.video_BTD.isfinite() | ~whole.video_mask_BT[:, :, None]).flatten(1).all(dim=1)
         yield Part("rows", self._clips(rows_B))
-        with torch.autocast(parts.world.device.type, dtype=torch.bfloat16, enabled=half):
+        with autocast(parts.world.device, parts.config.precision):
             embeddings = self._towers(batches)
             yield Part("video tower", self._clips(embeddings.video_BD.isfinite().all(dim=1)))
             yield Part("text tower", self._captions(embeddings.text_BKD.isfinite().all(dim=2)))

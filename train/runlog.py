@@ -109,8 +109,8 @@ def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrde
             *([] if config.negatives is None else [f"remembered {config.negatives.described()}"]),
             f"steps      {total} = {total / first:g} times the {first} of the first epoch ({order.left_out} samples of "
             "it left out)",
-            f"rate       {config.optim.name}, peak {config.optim.lr:g} after {warmup} warm-up steps, then "
-            f"{config.schedule.name}",
+            f"rate       {config.optim.name}, peak {config.optim.described(config.batch_size)}",
+            f"schedule   {warmup} warm-up steps, then {config.schedule.name}",
             f"parameters {trained:,} trained, {frozen:,} frozen",
             f"run        {config.run}",
         ]
@@ -134,6 +134,7 @@ def _source_lines(config: FitConfig, world: World, sources: Sources, order: Batc
         yield (
             f"batch      {_span(sizes)} {unit} = {ranks} rank(s) x {_span([size // ranks for size in sizes])} "
             f"on {world.device.type}, {config.precision}"
+            + (f", each rank's in {config.micro_batches} parts" if config.micro_batches > 1 else "")
         )
         if how.buckets:
             by_length = ", ".join(f"{shape.samples} of up to {shape.rows or shape.tokens}" for shape in shapes)

@@ -22,6 +22,8 @@ from train.checkpoint import (
 from train.distributed import broadcast_seed
 from train.health import Health
 from train.parts import Parts
+from train.sharding import full_state
+from train.step import TrainStep
 from train.streams import Purpose, begin_stream
 from train.validation import Validation
 
@@ -29,8 +31,8 @@ from train.validation import Validation
 class Saving:
     """The checkpoints of a run; all ranks call everything here, rank 0 writes."""
 
-    def __init__(self, parts: Parts, validation: Validation, health: Health) -> None:
-        self._parts, self._validation, self._health = parts, validation, health
+    def __init__(self, parts: Parts, step: TrainStep, validation: Validation, health: Health) -> None:
+        self._parts, self._step, self._validation, self._health = parts, step, validation, health
         self._saved_step = -1
 
     def save(self, done: int) -> None:
@@ -66,11 +68,12 @@ class Saving:
         return done, said
 
     def _content(self, done: int, random_state_N: torch.Tensor) -> dict[str, Any]:
-        """Every rank calls it, because every rank's generators are in it."""
+        """Every rank calls it, because every rank's generators are in it, and its part of a sharded optimizer."""
         parts = self._parts
         return {
             "model": parts.model.state_dict(),
-            "optimizer": parts.optimizer.state_dict(),
+            "optimizer": full_state(parts.optimizer),
+            "step": self._step.state_dict(),
             "negatives": None if parts.negatives is None else parts.negatives.state_dict(),
             "order": parts.order.state(done),
             "random": gather_random_states(random_state_N, parts.world),
@@ -102,6 +105,7 @@ class Saving:
     def _load(self, path: Path) -> tuple[int, list[str]]:
         parts, content = self._parts, load_checkpoint(path)
         restore_parts(parts, content, path, "set these back, or start anew with another run=PATH")
+        self._step.load_state_dict(content["step"])
         self._validation.load_state_dict(content["validation"])
         self._health.load_state_dict(content["health"])
         done = int(content["order"]["step"])

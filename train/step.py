@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from shared.errors import RunFailed
+from train.accumulation import Made, embed, hold_frozen_norms, refuse_training_norms
 from train.batch import Batch
+from train.checkpoint import random_state, set_random_state
 from train.distributed import World, agree_on_bags, gather_plain, gather_rows, mean_over_ranks, pad_bags
 from train.losses import Beyond, Loss
 from train.losses.accuracy import share_of_clips_won
@@ -19,14 +21,19 @@ from train.model.two_tower import Embeddings, TwoTower
 from train.negatives import Negatives
 from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
+from train.out_of_memory import MicroBatches, Rehearsal, tell_memory
+from train.precision import SMALLEST_SCALE, Precision, make_scaler
 from train.teacher import TeacherTowers
 from train.timing import GradientWait
+from train.towers import DdpConfig, Inputs, Towers
 
 
 @dataclass(frozen=True)
 class StepResult:
     """loss: over the global batch. grad_norm: before clipping. accuracy: share of the clips that have a caption whose
     best text in the global batch is their own. learning_rate: of the first group. clips: in the global batch.
+    scale: what the loss was multiplied by, 1 but in float16. skipped: whether a gradient overflowed at that scale, so
+    that the weights stay and the scale falls; grad_norm is then not finite.
     own_loss: of this rank's clips. directions_2D: of this rank, see `directions`.
     """
 
@@ -36,6 +43,8 @@ class StepResult:
     accuracy: float
     learning_rate: float
     clips: int
+    scale: float
+    skipped: bool
     own_loss: float
     directions_2D: torch.Tensor = field(compare=False, repr=False)
 
@@ -55,12 +64,23 @@ class NonFiniteStep(RunFailed):
         )
 
 
+class _Done(NamedTuple):
+    """loss: this rank's share. embeddings: own videos, everybody's texts. fresh: to remember once the step is taken."""
+
+    loss: torch.Tensor
+    embeddings: Embeddings
+    fresh: Fresh | None
+
+
 class TrainStep:
     """Calls in a row are the training; all state is in `model`, `optimizer`, `negatives` and the step's number.
 
     model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
-    negatives: beyond the batch, or None. teacher: for a loss that names one.
+    negatives: beyond the batch, or None. teacher: for a loss that names one. precision: of the towers.
+    scaler: of the loss, None for the one that the precision needs. ddp: how ranks average gradients.
+    micro_batches: how many parts of a rank's clips go through the towers one after another; the step is that of one.
+    Where memory runs out there are more from then on. say: tells people of it, on rank 0.
     """
 
     def __init__(
@@ -75,6 +95,11 @@ class TrainStep:
         total_steps: int,
         negatives: Negatives | None = None,
         teacher: TeacherTowers | None = None,
+        precision: Precision = "float32",
+        ddp: DdpConfig | None = None,
+        scaler: torch.amp.GradScaler | None = None,
+        micro_batches: int = 1,
+        say: Callable[[str], None] = print,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -85,92 +110,162 @@ class TrainStep:
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
         self._waits = GradientWait(model.parameters() if world.size > 1 else ())
-        self._forward = _wrap(model, world)
+        self._scaler = scaler or make_scaler(precision, world.device)
+        self._towers = Towers(model, world, precision, ddp)
+        self.micro_batches = MicroBatches(micro_batches, model, world, say)
+        self._rehearsal = Rehearsal(self._towers, world)
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
         """Train on this rank's part of global batch number `index`, on the model's device.
 
-        Raises NonFiniteStep (on all ranks), RequestError when ranks bring different numbers of clips.
+        Raises NonFiniteStep (on all ranks), RequestError when ranks bring different numbers of clips, or for
+        micro-batches with a batch norm that learns.
         """
         self.model.train()
+        hold_frozen_norms(self.model)
+        if self.micro_batches.number > 1:
+            refuse_training_norms(self.model, f"micro_batches={self.micro_batches.number}")
         set_learning_rate(self.optimizer, self._factor(index))
         self.model.temperature.schedule_(index / self._total_steps)
-        self.optimizer.zero_grad(set_to_none=True)
         inputs = self._inputs(batch)
-        embeddings, video_ids_N = self._embeddings(batch, inputs)
-        loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
-        # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
-        with torch.autocast(loss.device.type, enabled=False), self._waits.around_backward():
-            torch.autograd.backward([loss])
+        video_ids_N = gather_plain(batch.video_ids_B, self._world)
+        done = self._gradients(inputs, video_ids_N, index)
+        self._scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.model.parameters(), self._clip)
-        result = self._result(loss, norm, embeddings, video_ids_N)
-        self.optimizer.step()
-        self.model.temperature.clamp_()
-        if self._negatives is not None and fresh is not None:
-            self._negatives.after_step(fresh, self.model)
+        result = self._result(done, norm, video_ids_N)
+        if not result.skipped:
+            self._take(done)
+        self._scaler.update()
+        if result.skipped and self._scaler.get_scale() >= result.scale:
+            # Each gradient is finite, their norm is not: no smaller scale is to be had.
+            raise self._not_finite("gradient norm", result.grad_norm, done, video_ids_N)
         return result
 
-    def _inputs(self, batch: Batch) -> tuple[torch.Tensor, ...]:
+    def _take(self, done: _Done) -> None:
+        try:
+            self._scaler.step(self.optimizer)
+        except torch.OutOfMemoryError as error:
+            tell_memory(error, self._world)
+            raise self.micro_batches.failed_half_way() from None
+        self.model.temperature.clamp_()
+        if self._negatives is not None and done.fresh is not None:
+            self._negatives.after_step(done.fresh, self.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run that goes on needs beside the model, the optimizer and the negatives."""
+        return {"micro_batches": self.micro_batches.number, "scaler": self._scaler.state_dict()}
+
+    def load_state_dict(self, content: dict[str, Any]) -> None:
+        """A config that asks for more micro-batches than the earlier run needed has them."""
+        self.micro_batches.number = max(self.micro_batches.number, int(content["micro_batches"]))
+        self._scaler.load_state_dict(content["scaler"])
+
+    def _inputs(self, batch: Batch) -> Inputs:
         """What the model takes, with bags as wide as the widest of all ranks."""
         candidates = agree_on_bags(len(batch), batch.tokens_BKL.shape[1], self._world)
         # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
         tokens_BKL, token_mask_BKL = (pad_bags(x, candidates) for x in (batch.tokens_BKL, batch.token_mask_BKL))
         caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
-        return batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK
+        return Inputs(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK)
 
-    def _embeddings(self, batch: Batch, inputs: tuple[torch.Tensor, ...]) -> tuple[Embeddings, torch.Tensor]:
-        """Own videos, everybody's texts and masks, everybody's video ids."""
-        own = self._forward(*inputs)
-        gathered = own._replace(
-            text_BKD=gather_rows(own.text_BKD, self._world), text_mask_BK=gather_plain(own.text_mask_BK, self._world)
-        )
-        return gathered, gather_plain(batch.video_ids_B, self._world)
+    def _gradients(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done:
+        """Every parameter's gradient of the global loss, in `grad`, in as many micro-batches as it takes; nothing else
+        changes but the generators."""
+        if self._world.size > 1:
+            self._rehearsal.until_it_fits(inputs, self.micro_batches)
+        state = random_state(self._world.device)
+        while True:
+            done = self._tried(inputs, video_ids_N, index)
+            if done is not None:
+                return done
+            # Out of the handler, so that nothing of the first try is held.
+            set_random_state(state, self._world.device)
+            self.optimizer.zero_grad(set_to_none=True)
+            self.micro_batches.double(len(inputs.video_BTD))
+
+    def _tried(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done | None:
+        """None where one process ran out of memory. Raises RunFailed where one of several did."""
+        try:
+            return self._once(inputs, video_ids_N, index)
+        except torch.OutOfMemoryError as error:
+            tell_memory(error, self._world)
+            if self._world.size > 1:
+                raise self.micro_batches.failed_in_collective(len(inputs.video_BTD)) from None
+            return None
+
+    def _once(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done:
+        self.optimizer.zero_grad(set_to_none=True)
+        made = embed(self._towers, inputs, self.micro_batches.number)
+        embeddings = self._gathered(made)
+        loss, fresh = self._compare(inputs, embeddings, video_ids_N, index)
+        # Under autocast the gradients of float32 products would be computed in half precision, the loss's among them.
+        with self._waits.around_backward():
+            with torch.autocast(loss.device.type, enabled=False):
+                torch.autograd.backward([self._scaler.scale(loss)])
+            made.finish()
+        return _Done(loss.detach(), embeddings, fresh)
+
+    def _gathered(self, made: Made) -> Embeddings:
+        """Own videos, everybody's texts and masks."""
+        own, world = made.own, self._world
+        text_NKD, text_mask_NK = gather_rows(own.text_BKD, world), gather_plain(own.text_mask_BK, world)
+        return own._replace(text_BKD=text_NKD, text_mask_BK=text_mask_NK)
 
     def _compare(
-        self, inputs: tuple[torch.Tensor, ...], embeddings: Embeddings, video_ids_N: torch.Tensor, index: int
+        self, inputs: Inputs, embeddings: Embeddings, video_ids_N: torch.Tensor, index: int
     ) -> tuple[torch.Tensor, Fresh | None]:
         """This rank's share of the loss, and what is to be remembered when the step is taken."""
-        said = None if self._teacher is None else self._teacher(*inputs)
+        with self._towers.autocast():
+            said = None if self._teacher is None else self._teacher(*inputs)
 
-        def loss(video_BD: torch.Tensor, text_NKD: torch.Tensor, beyond: Beyond | None = None) -> torch.Tensor:
-            return self._loss(
-                video_BD,
-                text_NKD,
-                embeddings.text_mask_BK,
-                video_ids_N,
-                temperature=embeddings.temperature,
-                bias=embeddings.bias,
-                beyond=beyond,
-                teacher=said,
-                world=self._world,
-                step=index,
-            )
+            def loss(video_BD: torch.Tensor, text_NKD: torch.Tensor, beyond: Beyond | None = None) -> torch.Tensor:
+                return self._loss(
+                    video_BD,
+                    text_NKD,
+                    embeddings.text_mask_BK,
+                    video_ids_N,
+                    temperature=embeddings.temperature,
+                    bias=embeddings.bias,
+                    beyond=beyond,
+                    teacher=said,
+                    world=self._world,
+                    step=index,
+                )
 
-        if self._negatives is None:
-            return loss(embeddings.video_BD, embeddings.text_BKD), None
-        return self._negatives.loss(loss, inputs, embeddings, video_ids_N, index)
+            if self._negatives is None:
+                return loss(embeddings.video_BD, embeddings.text_BKD), None
+            return self._negatives.loss(loss, inputs, embeddings, video_ids_N, index)
 
-    def _result(
-        self, loss: torch.Tensor, norm: torch.Tensor, embeddings: Embeddings, video_ids_N: torch.Tensor
-    ) -> StepResult:
+    def _result(self, done: _Done, norm: torch.Tensor, video_ids_N: torch.Tensor) -> StepResult:
         """One transfer for all numbers of the step, and the check that they are finite."""
+        embeddings = done.embeddings
         accuracy = share_of_clips_won(
             embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, video_ids_N, self._world
         )
-        numbers = torch.stack([x.detach().double() for x in (loss, norm, embeddings.temperature, accuracy)])
+        numbers = torch.stack([x.detach().double() for x in (done.loss, norm, embeddings.temperature, accuracy)])
         values = torch.cat([mean_over_ranks(numbers, self._world), numbers[:1]]).tolist()
-        for what, value in zip(("loss", "gradient norm"), values[:2], strict=True):
-            if not torch.isfinite(torch.tensor(value)):
-                raise NonFiniteStep(what, value, _suspects(embeddings, video_ids_N, self._world))
-        rate = float(self.optimizer.param_groups[0]["lr"])
-        pointing_2D = directions(embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, self._world)
-        return StepResult(values[0], values[1], values[2], values[3], rate, len(video_ids_N), values[4], pointing_2D)
+        loss_value, norm_value, temperature, accuracy_value, own_loss = values
+        scale = float(self._scaler.get_scale())
+        if not math.isfinite(loss_value):
+            raise self._not_finite("loss", loss_value, done, video_ids_N)
+        skipped = not math.isfinite(norm_value)
+        if skipped and scale <= SMALLEST_SCALE:
+            raise self._not_finite("gradient norm", norm_value, done, video_ids_N)
+        return StepResult(
+            loss=loss_value,
+            grad_norm=norm_value,
+            temperature=temperature,
+            accuracy=accuracy_value,
+            learning_rate=float(self.optimizer.param_groups[0]["lr"]),
+            clips=len(video_ids_N),
+            scale=scale,
+            skipped=skipped,
+            own_loss=own_loss,
+            directions_2D=directions(embeddings.video_BD, embeddings.text_BKD, embeddings.text_mask_BK, self._world),
+        )
 
-
-def _wrap(model: TwoTower, world: World) -> nn.Module:
-    if world.size == 1:
-        return model
-    return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    def _not_finite(self, what: str, value: float, done: _Done, video_ids_N: torch.Tensor) -> NonFiniteStep:
+        return NonFiniteStep(what, value, _suspects(done.embeddings, video_ids_N, self._world))
 
 
 def _suspects(embeddings: Embeddings, video_ids_N: torch.Tensor, world: World) -> list[int]:

@@ -10,6 +10,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pydantic import BaseModel
 import train.losses.grid
 import train.losses.pairs
 import train.step
+from train.accumulation import Cached
 from train.batch import Batch
 from train.distributed import World, distributed_world, gather_plain
 from train.losses import LOSSES, Beyond, Loss, LossConfig, mil_nce
@@ -32,6 +34,7 @@ from train.negatives.keys import KeyTowers
 from train.negatives.queue import Queue, Ring
 from train.optim import OptimConfig, build_optimizer
 from train.teacher import TeacherTowers
+from train.towers import DdpConfig
 
 CLIPS, ROWS, CHANNELS, CANDIDATES, TOKENS, VOCABULARY = 12, 5, 6, 4, 7, 40
 FIRST_ID, VIDEOS = 50, 70
@@ -43,6 +46,12 @@ class Case(BaseModel):
     loss: LossConfig
     negatives: NegativesConfig | None = None
     optim: OptimConfig
+    micro_batches: int = 1
+    ddp: DdpConfig = DdpConfig()
+    sharded: bool = False
+    idle: bool = False  # a parameter that learns but that nothing depends on
+    # Clips that the last rank's video tower can take at a time.
+    fits: int | None = None
     fault: str | None = None
 
 
@@ -61,7 +70,9 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     torch.manual_seed(7)
     tokens = TokenSpec(vocab_size=VOCABULARY, pad_id=0, max_tokens=TOKENS)
     model = build_model(case.model, input_dim=CHANNELS, tokens=tokens).double()
-    optimizer = build_optimizer(model, case.optim)
+    if case.idle:
+        model.video.idle = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+    optimizer = build_optimizer(model, case.optim, sharded=case.sharded and world.size > 1)
     for place, name, sound in SOUND:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))
     LOSSES["mil_nce"] = mean_of_log_probabilities if case.fault == "mean of log-probabilities" else mil_nce
@@ -77,7 +88,11 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         total_steps=STEPS,
         negatives=memory,
         teacher=teacher,
+        micro_batches=case.micro_batches,
+        ddp=case.ddp,
     )
+    if case.fits is not None and world.rank == world.size - 1:
+        model.video.register_forward_hook(partial(run_out_of_memory, fits=case.fits))
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
     records = []
@@ -85,8 +100,15 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         result = step(local_part(global_batch(index), world), index)
         gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
         remembered = {} if memory is None else copy.deepcopy(flat(memory.state_dict()))
-        records.append({"result": vars(result), "gradients": gradients, "remembered": remembered})
+        parts = step.micro_batches.number
+        records.append({"result": vars(result), "gradients": gradients, "remembered": remembered, "parts": parts})
     return {"steps": records, "weights": model.state_dict()}
+
+
+def run_out_of_memory(_module: Any, _inputs: Any, output: torch.Tensor, *, fits: int) -> None:
+    """Only with a graph, so that the second pass of a step is where it happens, too."""
+    if output.requires_grad and len(output) > fits:
+        raise torch.OutOfMemoryError(f"injected: {len(output)} clips")
 
 
 def model_of_a_teacher(config: ModelConfig, tokens: TokenSpec) -> TwoTower:
@@ -244,12 +266,24 @@ def follow_before_the_weights_move(self: KeyTowers, model: TwoTower) -> None:
     self.seen_before = copy.deepcopy(model)
 
 
+def shared_in_every_part(self: Cached, rows: slice, is_last: bool) -> list[torch.Tensor | None]:
+    """Planted: each micro-batch counts the temperature's gradient of the whole batch."""
+    return SOUND_GRADIENTS(self, rows, True)
+
+
+def first_part_again(self: Cached, rows: slice, is_last: bool) -> list[torch.Tensor | None]:
+    """Planted: every micro-batch gets the gradients of the first rows."""
+    return SOUND_GRADIENTS(self, slice(0, rows.stop - rows.start), is_last)
+
+
+SOUND_GRADIENTS = Cached._gradients
 SOUND_FRESH, SOUND_DRAW, SOUND_FOLLOW = Negatives._fresh, Queue.draw, KeyTowers.follow
 SOUND_BLOCKS = train.losses.grid.blocks
 SOUND = [
     (train.step, "gather_rows", train.step.gather_rows),
     (train.losses.pairs, "logsumexp_over_ranks", train.losses.pairs.logsumexp_over_ranks),
     (train.losses.grid, "blocks", SOUND_BLOCKS),
+    (Cached, "_gradients", SOUND_GRADIENTS),
     (Negatives, "_fresh", SOUND_FRESH),
     (Queue, "draw", SOUND_DRAW),
     (Ring, "content", Ring.content),
@@ -261,6 +295,8 @@ FAULTY = {
     ("gather backward only slices", "gather_rows"): gather_slicing_backward,
     ("columns without the other ranks", "logsumexp_over_ranks"): own_rows_only,
     ("a tile's edge left out", "blocks"): blocks_without_the_edge,
+    ("temperature counted per micro-batch", "_gradients"): shared_in_every_part,
+    ("gradients of other clips", "_gradients"): first_part_again,
     ("queue in another rank order", "_fresh"): spoiled_fresh(fresh_in_another_rank_order),
     ("queue of own clips", "_fresh"): spoiled_fresh(fresh_of_own_clips),
     ("own video in the queue", "draw"): draw_under_no_name,

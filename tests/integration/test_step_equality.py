@@ -100,6 +100,29 @@ REMEMBERING |= {
 }
 SAMPLE = random.Random(6).sample(sorted(REMEMBERING), 6)
 CASES |= {name: REMEMBERING[name] for name in SAMPLE}
+# In micro-batches: 12 clips in 5, or 6 in 4, are not equal parts.
+ACCUMULATED = {
+    f"{name}, in {parts}": (name, parts)
+    for name in (*CASES, *REMEMBERING)
+    for parts in (2, 5)
+    if parts == 5 or name in CASES
+}
+QUICK = {
+    f"{name}, in {parts}": (name, parts)
+    for parts in (2, 5)
+    for name in (*(f"{loss}-tile-5" for loss in (*LOSSES, "distill")), "attention-bert", "deep-head-frozen-bert")
+} | {f"{name}, in 5": (name, 5) for name in SAMPLE}
+
+
+def in_parts(chosen: dict[str, tuple[str, int]], cases: dict[str, str]) -> dict[str, str]:
+    return {label: json.dumps(json.loads(cases[name]) | {"micro_batches": n}) for label, (name, n) in chosen.items()}
+
+
+CASES |= in_parts(QUICK, CASES)
+# The last rank's tower takes two clips at a time, so one process ends at 8 parts of 12 clips, two ranks at 4 of 6.
+CRAMPED = "mil-nce-tile-5, cramped"
+CASES |= {CRAMPED: json.dumps(json.loads(CASES["mil-nce-tile-5"]) | {"fits": 2})}
+CASES |= in_parts({f"mil-nce-tile-5, in {parts}": ("mil-nce-tile-5", parts) for parts in (4, 8)}, CASES)
 FAULTS = {
     "gather without gradient": "mil-nce-tile-5",
     "gather with own gradient only": "mil-nce-tile-5",
@@ -113,8 +136,26 @@ FAULTS = {
     "own video in the queue": "mil-nce-queue-tile-5",
     "empty part of the queue": "mil-nce-queue-tile-5",
     "keys follow too early": "mil-nce-moco-tile-5",
+    "temperature counted per micro-batch": "mil-nce-tile-5, in 5",
+    "gradients of other clips": "mil-nce-tile-5, in 5",
 }
 CASES |= {name: REMEMBERING[name] for name in FAULTS.values() if name in REMEMBERING}
+# Each takes the plain case's step.
+WRAPPED = {
+    "small buckets": {"ddp": {"bucket_cap_mb": 1}},
+    "static graph": {"ddp": {"static_graph": True}},
+    "looks for unused parameters": {"ddp": {"find_unused_parameters": True}},
+    "looks, in 5": {"ddp": {"find_unused_parameters": True}, "micro_batches": 5},
+    "an idle parameter": {"idle": True},
+    "an idle parameter, in 5": {"idle": True, "micro_batches": 5},
+    "an idle parameter, static graph": {"idle": True, "ddp": {"static_graph": True}},
+}
+CASES |= {name: json.dumps(json.loads(CASES["mil-nce-tile-5"]) | options) for name, options in WRAPPED.items()}
+SHARDED = {
+    f"{name}, sharded": json.dumps(json.loads(CASES[name]) | {"sharded": True})
+    for name in ("mil-nce-tile-5", "adamw-groups", "mil-nce-tile-5, in 5")
+}
+CASES |= SHARDED
 PLANTED = {
     f"planted: {fault}": json.dumps(json.loads(CASES[name]) | {"fault": fault}) for fault, name in FAULTS.items()
 }
@@ -124,6 +165,13 @@ PLANTED = {
 def run_world(tmp_path_factory):
     """World size -> what each rank saved, each world run once, even if it fails."""
     return worlds(tmp_path_factory.mktemp("equality"), CASES | PLANTED)
+
+
+@pytest.fixture(scope="module")
+def run_accumulated(tmp_path_factory):
+    """The same of every case in micro-batches."""
+    cases = REMEMBERING | CASES
+    return worlds(tmp_path_factory.mktemp("accumulated"), cases | in_parts(ACCUMULATED, cases))
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +271,41 @@ def test_every_rank_remembers_what_one_process_does(run_remembering, name, size)
         assert_same_training(rank[name], alone[name])
 
 
+@pytest.mark.parametrize("label", QUICK)
+def test_micro_batches_take_the_step_of_the_whole_batch(run_world, label):
+    [alone] = run_world(1)
+    assert_same_training(alone[label], alone[QUICK[label][0]])
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_however_ranks_average_the_step_is_the_same(run_world, name):
+    [alone] = run_world(1)
+    for rank in run_world(2):
+        found, expected = dict(rank[name]), alone["mil-nce-tile-5"]
+        found["weights"] = {key: weight for key, weight in found["weights"].items() if key != "video.idle"}
+        for step in found["steps"]:
+            assert step["gradients"].pop("video.idle", torch.zeros(2)).eq(0).all()
+        assert_same_training(found, expected)
+
+
+@pytest.mark.parametrize(("size", "parts"), [(1, 8), (2, 4)])
+def test_a_rank_that_runs_out_of_memory_has_all_of_them_go_on_in_the_same_smaller_parts(run_world, size, parts):
+    for rank in run_world(size):
+        cramped, from_the_start = rank[CRAMPED], rank[f"mil-nce-tile-5, in {parts}"]
+        assert [step["parts"] for step in cramped["steps"]] == [parts] * 3
+        for name, weight in from_the_start["weights"].items():
+            assert torch.equal(cramped["weights"][name], weight)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("label", ACCUMULATED)
+def test_every_rank_takes_the_step_of_the_whole_batch_in_micro_batches(run_accumulated, label, size):
+    [alone] = run_accumulated(1)
+    for rank in run_accumulated(size):
+        assert_same_training(rank[label], alone[ACCUMULATED[label][0]])
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("kind", NEGATIVES)
 @pytest.mark.parametrize("name", LOSSES)
@@ -242,6 +325,7 @@ def test_every_trainable_parameter_has_a_gradient_and_the_temperature_moves(run_
     for name in CASES:
         first, weights = alone[name]["steps"][0], alone[name]["weights"]
         expected = {key for key in weights if not (key.startswith("text.encoder") and "frozen" in name)}
+        expected -= {"video.idle"}
         assert set(first["gradients"]) == expected
         assert all(gradient.any() for key, gradient in first["gradients"].items() if not silent(key))
         assert first["gradients"]["temperature.log_value"].abs() > 1e-6

@@ -20,6 +20,8 @@ from shared.cli import guarded
 from train.checkpoint import checkpoint_path, last_checkpoint, load_checkpoint, save_checkpoint
 from train.cli import app
 from train.loop import Trainer
+from train.model import Embeddings
+from train.towers import Inputs, Towers
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("fit_worker.py")
@@ -75,9 +77,9 @@ def fit(config: Path, run_folder: Path, ranks: int, *overrides: str) -> str:
     return done.stdout
 
 
-def interrupted(config: Path, run_folder: Path, ranks: int, name: str, step: int) -> int:
+def interrupted(config: Path, run_folder: Path, ranks: int, name: str, step: int, *overrides: str) -> int:
     """Train until the last rank sends itself a signal; returns the exit code."""
-    worker = [str(WORKER), str(config), name, str(step), str(ranks - 1), f"run={run_folder}"]
+    worker = [str(WORKER), str(config), name, str(step), str(ranks - 1), f"run={run_folder}", *overrides]
     return run(worker, ranks).returncode
 
 
@@ -120,7 +122,7 @@ def assert_same(first: Any, second: Any, where: str = "") -> None:
 def assert_same_end(first: Path, second: Path, steps: int = STEPS) -> None:
     contents = [load_checkpoint(checkpoint_path(folder, steps)) for folder in (first, second)]
     for content in contents:
-        del content["config"]["run"], content["config"]["data"]["workers"]
+        del content["config"]["run"], content["config"]["data"]["workers"], content["config"]["shard"]
     assert_same(*contents)
     assert logged(first) == logged(second)
 
@@ -195,6 +197,15 @@ def test_a_signal_saves_at_the_next_step_and_goes_on(config, whole, tmp_path, ra
     assert_same_end(whole(ranks), tmp_path)
 
 
+@pytest.mark.full
+def test_a_sharded_optimizer_saves_what_a_whole_one_does_and_goes_on(config, whole, tmp_path):
+    assert interrupted(config, tmp_path, 2, "SIGTERM", 7, "shard=1") == 1
+    state = load_checkpoint(checkpoint_path(tmp_path, 7))["optimizer"]["state"]
+    assert sorted(state) == list(range(len(state)))
+    fit(config, tmp_path, 2, "shard=1")
+    assert_same_end(whole(2), tmp_path)
+
+
 def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_store, tmp_path, monkeypatch, capsys):
     """Epochs of different lengths, batches of different shapes and sources; stopped within an epoch."""
     other = small_store(tmp_path / "other", splits={"train": 30, "val": 4}, seed=5, set_fingerprint="other")
@@ -238,6 +249,30 @@ def test_what_is_remembered_goes_on_too(config, tmp_path, overrides, monkeypatch
     content = load_checkpoint(checkpoint_path(tmp_path / "run", 7))
     assert content["negatives"]["memory"]
     assert (content["negatives"]["keys"] is not None) == (name == "moco")
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 0
+    assert_same_end(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_run_that_ran_out_of_memory_goes_on_in_the_parts_it_found(config, tmp_path, monkeypatch, capsys):
+    """With dropout, which tells parts from the whole."""
+    arguments = ["fit", str(config), "optim.scale=sqrt", "optim.base_batch=3"]
+    embed = Towers.__call__
+
+    def cramped(self: Towers, inputs: Inputs) -> Embeddings:
+        if len(inputs.video_BTD) > 3:
+            raise torch.OutOfMemoryError("injected")
+        return embed(self, inputs)
+
+    monkeypatch.setattr(Towers, "__call__", cramped)
+    assert command(*arguments, f"run={tmp_path / 'whole'}") == 0
+    printed = capsys.readouterr().out
+    assert "sqrt in the batch)" in printed
+    assert "out of memory: the step is done again in micro_batches=4" in printed
+    after = Trainer._after
+    monkeypatch.setattr(Trainer, "_after", after_signal(after, "SIGTERM"))
+    assert command(*arguments, f"run={tmp_path / 'run'}") == 4
+    monkeypatch.setattr(Trainer, "_after", after)
+    monkeypatch.setattr(Towers, "__call__", embed)
     assert command(*arguments, f"run={tmp_path / 'run'}") == 0
     assert_same_end(tmp_path / "whole", tmp_path / "run")
 
@@ -419,6 +454,8 @@ def test_a_damaged_log_is_one_message(config, started, capsys):
         (["train_split=test"], 2, "no windows of split 'test'; it has train, val"),
         (["batch_size=1000"], 2, "not one batch can be filled; use at most batch_size=72"),
         (["device=cuda"], 3, "device=cuda, but torch finds no CUDA device"),
+        (["precision=float16", "device=cpu"], 2, "precision=float16 on device cpu"),
+        (["sync_batch_norm=true", "device=cpu"], 2, "sync_batch_norm=true on device cpu"),
         (["negatives.name=queue"], 2, "negatives.size: missing"),
         (["negatives.name=queue", "negatives.size=1000000000"], 2, "lower negatives.size or raise the limit"),
         (["rubbish"], 2, "override 'rubbish' is not of the form key=value"),

@@ -87,6 +87,19 @@ def check_fit(encoder: Any, weights: str, vocab_size: int, pad_id: int, max_toke
         )
 
 
+def enable_checkpointing(encoder: Any, weights: str) -> None:
+    """Layers compute their inside again for the gradient (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
+    Cost"), with the same dropout. Raises RequestError for an encoder that cannot."""
+    if not encoder.supports_gradient_checkpointing:
+        raise RequestError(
+            f"{weights} is a {encoder.config.model_type}, whose layers cannot be computed again; set "
+            "model.text.checkpointing=false, and micro_batches to save memory"
+        )
+    # Otherwise the encoder complains, in each forward, that it has to turn this off.
+    encoder.config.use_cache = False
+    encoder.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+
+
 def _positions(encoder: Any) -> int | None:
     """How many tokens the encoder can number; None where positions are relative and unbounded.
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from shared.config import Config
 from shared.errors import EnvironmentLacking, InputFileError
 from shared.resources import resolve_resource
-from train.model.encoder import check_fit, load_encoder
+from train.model.encoder import check_fit, enable_checkpointing, load_encoder
 from train.model.pooling import masked_max, masked_mean
 from train.model.sizes import Width
 from train.tokens import TokenSpec
@@ -40,11 +40,22 @@ class BertConfig(Config):
     """name: the tower. weights: a folder, `package:NAME/folder`, or a hub id of a transformers encoder.
 
     frozen: the encoder gets no gradient and no dropout, only the projection behind it learns.
+    checkpointing: keep the inputs of the encoder's layers alone and compute the rest again for the gradient: less
+    memory, about a third more time.
     """
 
     name: Literal["bert"] = "bert"
     weights: str
     frozen: bool = False
+    checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BertConfig:
+        if self.frozen and self.checkpointing:
+            raise ValueError(
+                "frozen=true with checkpointing=true: a frozen encoder keeps nothing for a gradient anyway"
+            )
+        return self
 
 
 TextTowerConfig = Annotated[WordsConfig | BertConfig, Field(discriminator="name")]
@@ -84,6 +95,8 @@ class BertTower(nn.Module):
         self.encoder = load_encoder(config.weights)
         check_fit(self.encoder, config.weights, tokens.vocab_size, tokens.pad_id, tokens.max_tokens)
         self.encoder.requires_grad_(not config.frozen)
+        if config.checkpointing:
+            enable_checkpointing(self.encoder, config.weights)
         self.projection = nn.Linear(int(self.encoder.config.hidden_size), dim)
 
     def train(self, mode: bool = True) -> BertTower:

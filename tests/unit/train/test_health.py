@@ -24,7 +24,7 @@ def look(monkeypatch):
             for rank, (loss, time) in enumerate(zip(losses, times, strict=True))
         ]
         monkeypatch.setattr(train.health, "gather_plain", lambda own, world: torch.stack(rows))
-        result = StepResult(1.0, 1.0, 0.1, 0.5, 0.1, 8, losses[0], sums[0])
+        result = StepResult(1.0, 1.0, 0.1, 0.5, 0.1, 8, 1.0, False, losses[0], sums[0])
         return health.at_log(result, Interval(*times[0], 8))
 
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from shared.errors import RequestError
@@ -72,3 +73,37 @@ def test_clipping_returns_the_norm_before_and_scales_to_the_limit(model, limit):
     expected = 2.0 if limit != 1.0 else 0.25
     torch.testing.assert_close(model.video.weight.grad, torch.full((3, 5), expected), rtol=1e-5, atol=0)
     assert model.temperature.grad.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scale", "batch", "peak"), [("linear", 1024, 0.4), ("sqrt", 1024, 0.2), ("linear", 64, 0.025)]
+)
+def test_the_rate_follows_the_batch_in_every_group(model, scale, batch, peak):
+    config = OptimConfig(lr=0.1, scale=scale, base_batch=256, groups=(GroupConfig(pattern="text.*", scale=0.5),))
+    optimizer = build_optimizer(model, config, batch)
+    rates = names_by(optimizer, model, "peak_lr")
+    assert rates["video.weight"] == optimizer.defaults["lr"] == pytest.approx(peak)
+    assert rates["text.0.weight"] == pytest.approx(peak / 2)
+    set_learning_rate(optimizer, 0.5)
+    assert names_by(optimizer, model, "lr")["video.weight"] == pytest.approx(peak / 2)
+
+
+def test_without_scaling_the_batch_does_not_matter(model):
+    assert names_by(build_optimizer(model, OptimConfig(lr=0.1), 9999), model, "peak_lr")["video.weight"] == 0.1
+
+
+@pytest.mark.parametrize("options", [{"scale": "linear"}, {"base_batch": 256}])
+def test_scaling_needs_both_keys(options):
+    with pytest.raises(ValidationError, match="give both or neither"):
+        OptimConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("scale", "batch", "warned"), [("linear", 1024, False), ("linear", 1025, True), ("sqrt", 4096, False)]
+)
+def test_the_rate_is_told_with_its_rule_and_a_warning_for_large_linear_batches(scale, batch, warned):
+    config = OptimConfig(lr=0.1, scale=scale, base_batch=256)
+    text = config.described(batch)
+    assert text.startswith(f"{config.peak(batch):g} (lr 0.1 for 256, {scale} in the batch)")
+    assert ("warning" in text) is warned
+    assert OptimConfig(lr=0.1).described(batch) == "0.1"

@@ -71,10 +71,10 @@ def test_its_loss_is_the_one_of_the_run(config, tmp_path, monkeypatch):
     """Every step of a run of one rank, dumped before it is made: dropout and key towers are as they were."""
     losses, train = [], Trainer._train
 
-    def dumping(self, step, batch, index):
+    def dumping(self, batch, index):
         failure = {"step": index, "what": "loss", "value": "nan", "videos": [], "store": str(config.store)}
         self.saving.write(tmp_path / f"{index}.pt", index, torch.get_rng_state(), {"failure": failure})
-        result = train(self, step, batch, index)
+        result = train(self, batch, index)
         losses.append(result.loss)
         return result
 

@@ -140,10 +140,10 @@ def test_under_autocast_the_gradient_of_the_loss_stays_in_float32(batch):
     steps = make_step(), make_step()
     seen = []
     for step, half in zip(steps, (False, True), strict=True):
-        step._forward = FixedEmbeddings()
+        step._towers._forward = FixedEmbeddings()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
             step(batch, 0)
-        seen.append(step._forward.video_BD.grad)
+        seen.append(step._towers._forward.video_BD.grad)
     assert torch.equal(*seen)
 
 

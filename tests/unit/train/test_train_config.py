@@ -75,6 +75,17 @@ def test_dumped_config_is_the_config(minimal):
         (["mixture.sources.b.weight=1"], "mixture.sources.b.store: missing"),
         (["mixture.sources.b={store: x, weight: 0}"], "mixture.sources.b.weight: expected number from "),
         (["mixture.sources={../b: {store: x}}"], "mixture.sources: '../b' is no name here"),
+        (["micro_batches=0"], "micro_batches: expected integer of at least 1"),
+        (["micro_batches=2", "ddp.static_graph=true"], "ddp.static_graph=true with micro_batches=2: .*choose one"),
+        (["ddp.bucket_cap_mb=0"], "ddp.bucket_cap_mb: expected integer of at least 1"),
+        (["ddp.find_unused_parameters=perhaps"], "ddp.find_unused_parameters"),
+        (["shard=2"], "shard: "),
+        (["precision=float8"], "precision: "),
+        (["optim.scale=linear"], "optim: scale=linear with base_batch=None: .*give both or neither"),
+        (
+            ["model.text={name: bert, weights: x, frozen: true, checkpointing: true}"],
+            "frozen=true with checkpointing=true",
+        ),
         (["negatives.name=queue"], "negatives.size: missing"),
         (["negatives.name=moco", "negatives.size=9", "negatives.momentum=1"], "negatives.momentum: .* below 1"),
     ],
@@ -96,6 +107,10 @@ def test_identity_is_what_decides_the_weights(minimal):
         "resume=never",
         "checkpoint.keep=9",
         "evaluate.batch_size=7",
+        "micro_batches=4",
+        "compile=true",
+        "shard=1",
+        "ddp.bucket_cap_mb=9",
     ]
     for override in same:
         assert identity(override) == identity()

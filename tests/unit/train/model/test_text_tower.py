@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared.errors import EnvironmentLacking, InputFileError
+from shared.errors import EnvironmentLacking, InputFileError, RequestError
 from train.model.text_tower import TEXT_TOWERS, BertConfig, BertTower, WordsConfig, WordsTower
 from train.tokens import TokenSpec
 
@@ -52,6 +52,28 @@ def test_a_frozen_encoder_has_neither_gradient_nor_dropout(tiny_bert):
     assert not torch.equal(learning(IDS, MASK), learning(IDS, MASK))
     with torch.no_grad():
         assert not frozen(IDS, MASK).requires_grad
+
+
+def test_checkpointing_changes_neither_gradients_nor_dropout(tiny_bert):
+    found = []
+    for checkpointing in (False, True):
+        torch.manual_seed(4)
+        tower = BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert), checkpointing=checkpointing)).train()
+        passes = []
+        tower.encoder.encoder.layer[0].intermediate.register_forward_hook(lambda *_, passes=passes: passes.append(1))
+        torch.manual_seed(5)
+        tower(IDS, MASK).square().sum().backward()
+        assert len(passes) == 1 + checkpointing
+        found.append({name: p.grad for name, p in tower.named_parameters()})
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=0, atol=0)
+
+
+def test_an_encoder_that_cannot_compute_again_is_refused(tiny_bert, monkeypatch):
+    monkeypatch.setattr("transformers.BertModel.supports_gradient_checkpointing", False)
+    with pytest.raises(RequestError, match=r"is a bert, whose layers cannot be computed again; set .*micro_batches"):
+        BertTower(TOKENS, 4, BertConfig(weights=str(tiny_bert), checkpointing=True))
 
 
 def test_attention_never_sees_a_row_without_a_token(tiny_bert):
