@@ -55,7 +55,7 @@ def compared(configs):
     return compare([str(configs)])
 
 
-def test_a_run_is_trained_once_and_a_failed_one_is_a_row(configs, compared, capfd):
+def test_a_run_is_trained_once_and_a_failed_one_is_a_row(configs, compared, tmp_path, capfd):
     found, path = compared
     assert path == configs.parent / "runs" / "compare.html"
     trained, fresh, failed = found.runs
@@ -64,7 +64,7 @@ def test_a_run_is_trained_once_and_a_failed_one_is_a_row(configs, compared, capf
     assert fresh.seconds > 0
     assert fresh.peak_memory > 50 << 20
     assert re.search(r"step \d: the .* is (nan|inf)", failed.failure)
-    again, _ = compare([str(configs)], train=False)
+    again, _ = compare([str(configs)], train=False, out=tmp_path / "again.html")
     assert [run.name for run in again.good] == ["a <1>", "b <1>"]
     assert (again.runs[1].metrics, again.runs[1].seconds) == (fresh.metrics, fresh.seconds)
     assert "has no checkpoint: leave --no-train out" in again.runs[2].failure
@@ -130,11 +130,16 @@ def test_page_is_whole_and_needs_no_network(compared):
     assert len([tag for tag, _ in page.tags if tag == "polygon"]) == 4
 
 
-def test_a_changed_config_is_not_compared(configs, compared, capsys):
-    found, _ = compare([str(configs / "a <1>.yaml"), "optim.lr=0.5"], train=False)
+def test_a_changed_config_is_not_compared(configs, compared, tmp_path, capsys):
+    found, _ = compare([str(configs / "a <1>.yaml"), "optim.lr=0.5"], train=False, out=tmp_path / "x.html")
     assert found.runs[0].failure == "the run folder is of another configuration: optim.lr: 0.02 -> 0.5"
     assert "no run has numbers" in table(found)
-    code = guarded(lambda: app(["compare", "--no-train", str(configs / "a <1>.yaml"), "seed=3"], standalone_mode=False))
+    code = guarded(
+        lambda: app(
+            ["compare", "--no-train", "--out", str(tmp_path / "y.html"), str(configs / "a <1>.yaml"), "seed=3"],
+            standalone_mode=False,
+        )
+    )
     assert code == 1
     assert "1 of 1 runs failed" in capsys.readouterr().err
 
