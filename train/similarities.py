@@ -38,9 +38,10 @@ def similarities(embedded: EmbeddedSplit, video_N: np.ndarray) -> Similarities:
     positive_P = (text_MD[embedded.text_P] * video_ND[embedded.window_P]).sum(dim=1)
     negative_H, total, count = np.zeros(BINS, np.int64), 0.0, 0
     rows = max(1, _ENTRIES // len(video_ND))
-    for text_BD, of_text_B in zip(text_MD.split(rows), of_text_M.split(rows), strict=True):
-        apart_BN = of_text_B[:, None] != of_window_N
-        negative_P = (text_BD @ video_ND.T)[apart_BN]
+    for first in range(0, len(text_MD), rows):
+        block = slice(first, first + rows)
+        apart_BN = of_text_M[block, None] != of_window_N
+        negative_P = (text_MD[block] @ video_ND.T)[apart_BN]
         negative_H += _histogram(negative_P)
         total, count = total + float(negative_P.double().sum()), count + len(negative_P)
     mean = total / count if count else None
