@@ -84,6 +84,11 @@ def _yaml_files(path: Path) -> list[Path]:
 def _entry(path: Path, names: list[str], overrides: list[str], runs: Path | None) -> Entry:
     config = load_config(path, FitConfig, overrides)
     name = path.stem if names.count(path.stem) == 1 else str(path)
+    if config.resume not in ("auto", "never"):
+        raise RequestError(
+            f"{path} has resume={config.resume}: a comparison goes on from each run's own folder, and could not say "
+            "what the steps before took; set resume=auto"
+        )
     if runs is not None:
         config = config.model_copy(update={"run": runs / path.stem})
     return Entry(name, path, config)

@@ -1,4 +1,4 @@
-"""`train compare` that is told to stop: the run in progress is saved, and the same command goes on to the same table."""
+"""`train compare` that is told to stop: the run in progress is saved, and the same command goes on with it."""
 
 from __future__ import annotations
 

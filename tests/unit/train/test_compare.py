@@ -153,6 +153,7 @@ def test_a_changed_config_is_not_compared(configs, compared, tmp_path, capsys):
         (["ALL"], {"level": "text_to_video.R@7=0.5"}, "is not measured"),
         (["ALL"], {"level": "MedR"}, r"give METRIC=VALUE"),
         (["ALL"], {"out": "x.json"}, "goes beside it"),
+        (["A", "resume=x.pt"], {}, "set resume=auto"),
         (["A", "val_split=null"], {}, "say with --split"),
         (["A", "run=STORE/run"], {}, "is inside the store"),
     ],
