@@ -166,6 +166,12 @@ def test_what_cannot_be_compared_is_refused_before_any_training(configs, argumen
         compare(given, **options)
 
 
+def test_under_torchrun_it_is_refused(configs, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(RequestError, match="leave torchrun out"):
+        compare([str(configs)])
+
+
 def test_other_queries_are_refused_with_the_key_that_evens_them(configs, tmp_path):
     other, text = tmp_path / "other.yaml", (configs / "a <1>.yaml").read_text()
     other.write_text(re.sub("run: .*", "run: other", text).replace("captions: first", "captions: all"))
