@@ -118,6 +118,7 @@ def train_missing(entries: Sequence[Entry]) -> dict[str, str]:
         except (DamageFound, RequestError) as error:
             message = str(error)
         if message is not None:
+            print(f"{title}: failed: {message}", flush=True)
             failed[entry.name] = message
     return failed
 
@@ -180,8 +181,8 @@ def _train(entry: Entry) -> str | None:
         write_output(entry.config.run / COST_FILE, canonical_json(cost.model_dump(mode="json")))
     code = process.returncode
     if interrupted or code == StoppedEarly.exit_code:
-        said = "interrupted" if outcome is None else outcome.message
-        raise StoppedEarly(f"{entry.name}: {said}; the same command goes on with the comparison")
+        said = "interrupted; run the same command again to go on" if outcome is None else outcome.message
+        raise StoppedEarly(f"{entry.name}: {said}")
     if outcome is None:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"training ended with {how} and said no more; what it printed stands above"

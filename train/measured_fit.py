@@ -41,7 +41,8 @@ class Outcome(Config):
 
 
 def main(outcome: Path) -> int:
-    """Train as the configuration says; returns the exit code that `train fit` would have."""
+    """Train as the configuration says; returns the exit code that `train fit` would have. What went wrong is told in
+    the outcome alone, for the comparison to say."""
     from shared.errors import ClipmillError
     from shared.interrupts import held_interrupts
 
@@ -56,7 +57,6 @@ def main(outcome: Path) -> int:
         fit(config)
     except ClipmillError as error:
         code, message = error.exit_code, str(error)
-        print(f"error: {error}", file=sys.stderr)
     part = Part(
         first=first,
         last=_steps_done(config.run),
