@@ -132,11 +132,9 @@ class Histogram:
     rows: list[tuple[str, ...]]
 
 
-def histogram(
-    title: str, shares: Mapping[str, Sequence[float]], low: float, high: float, top: float, summary: str
-) -> Histogram:
-    """Shares in equal bins over [low, high]. top: the largest share of all charts that are to have one scale."""
-    x_at, y_at = ticks(low, high), ticks(0.0, top)
+def histogram(title: str, shares: Mapping[str, Sequence[float]], low: float, high: float, summary: str) -> Histogram:
+    """Shares in equal bins over [low, high]."""
+    x_at, y_at = ticks(low, high), ticks(0.0, max(map(max, shares.values())))
     bins = len(next(iter(shares.values())))
     edges = [low + (high - low) * number / bins for number in range(bins + 1)]
     outlines = [(name, _line(_outline(some, edges), x_at, y_at)) for name, some in shares.items()]

@@ -31,12 +31,9 @@ def page(found: Comparison) -> str:
 
 
 def _histograms(runs: list[Compared]) -> list[Histogram]:
-    """One a run, all on one scale."""
+    """One a run. Heights are each on their own scale: a collapsed run, all in one bin, would flatten the others."""
     known = [(run.name, run.similarities) for run in runs if run.similarities is not None]
-    if not known:
-        return []
-    top = max(max(side) for _, some in known for side in _shares(some).values())
-    return [histogram(name, _shares(some), -1.0, 1.0, top, _summary(name, some)) for name, some in known]
+    return [histogram(name, _shares(some), -1.0, 1.0, _summary(name, some)) for name, some in known]
 
 
 def _shares(found: Similarities) -> dict[str, list[float]]:

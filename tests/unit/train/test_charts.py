@@ -61,8 +61,8 @@ def test_curves_share_their_axes_and_keep_their_style():
     assert len({line_style(number) for number in range(15)}) == 15
 
 
-def test_histogram_is_an_outline_on_the_scale_it_is_given():
-    chart = histogram("a", {"x": [0.0, 0.25, 0.75], "y": [1.0, 0.0, 0.0]}, -1.0, 1.0, 1.0, "of a")
+def test_histogram_is_an_outline_on_one_scale():
+    chart = histogram("a", {"x": [0.0, 0.25, 0.75], "y": [1.0, 0.0, 0.0]}, -1.0, 1.0, "of a")
     points = [tuple(map(float, point.split(","))) for point in chart.outlines[0][1].split()]
     base, top = points[0][1], min(y for _, y in points)
     assert len(points) == 8
