@@ -13,13 +13,13 @@ import pytest
 from train.compare_runs import read_cost
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 1500
+STEPS = 600
 CONFIG = """
 store: {store}
 run: {run}
 model: {{dim: 8, text: {{name: words, word_dim: 6, hidden: 8}}}}
 batch_size: 8
-steps: 1500
+steps: 600
 log_every: 1
 eval_every: 0
 device: cpu
