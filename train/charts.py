@@ -56,7 +56,9 @@ def curve(title: str, points: Sequence[tuple[float, float]], *, from_zero: bool 
 
 def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     """Three to seven round numbers, evenly spaced, from at most `low` to at least `high`."""
-    span = (high - low) or abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    # Numbers that differ in their last digits alone are one number: steps between them would round to nothing.
+    span = high - low if high - low > 1e-9 * size else size or 1.0
     power = 10.0 ** math.floor(math.log10(span / 4))
     step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= 4)
     step = max(step, 1.0) if whole else step

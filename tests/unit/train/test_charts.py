@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from train.charts import HEIGHT, WIDTH, curve, histogram, line_style, overlay, short, ticks
@@ -25,6 +25,7 @@ def test_ticks_are_round(low, high, expected):
 
 
 @given(st.lists(NUMBER, min_size=1, max_size=100))
+@example([-1e9, -999999999.9999999])
 def test_curve_stays_inside(values):
     chart = curve("Loss", [(10.0 * (i + 1), y) for i, y in enumerate(values)])
     points = [tuple(map(float, point.split(","))) for point in chart.line.split()]
