@@ -185,13 +185,14 @@ def _check_seal(path: Path) -> None:
 def _way_back(path: Path) -> str:
     """What to do about a damaged checkpoint: the one before it, where there is one."""
     others = [other for other in _by_step(path.parent) if other != path]
-    before = [other for other in others if not _NAME.match(path.name) or _step(other) < _step(path)]
+    before = [other for other in others if not _NAME.match(path.name) or step_of(other) < step_of(path)]
     if not before:
         return "there is no earlier one beside it: train again with another run=PATH"
     return f"go back to {before[-1]} (`fit` with resume={before[-1]}; `evaluate` and `report` take the file)"
 
 
-def _step(path: Path) -> int:
+def step_of(path: Path) -> int:
+    """The steps that a numbered checkpoint was saved after."""
     match = _NAME.match(path.name)
     assert match is not None, "only asked of numbered checkpoints"
     return int(match[1])

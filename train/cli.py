@@ -110,6 +110,35 @@ def evaluate(
 
 
 @app.command()
+def compare(
+    configs: Annotated[
+        list[str],
+        typer.Argument(help="Configs or folders of them, and key=value for all; configs/train/compare has nine."),
+    ],
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Train what is not trained yet.")] = True,
+    best: Annotated[
+        bool, typer.Option("--best", help="Try best.pt of each run instead of its last checkpoint.")
+    ] = False,
+    split: Annotated[str | None, typer.Option(help="The split; default: the validation split of the configs.")] = None,
+    level: Annotated[
+        str | None, typer.Option(help="text_to_video.R@10=0.4; default: what all runs reached in validation.")
+    ] = None,
+    runs: Annotated[Path | None, typer.Option(help="A folder for all run folders, named as their configs.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The page; JSON goes beside it. Default: beside the runs.")] = None,
+) -> None:
+    """Train several configs, one after another, and compare them: a table, an HTML page, JSON."""
+    with held_interrupts():
+        from shared.errors import DamageFound
+        from train.compare import compare as run_compare
+        from train.compare_table import table as compare_table
+
+    found, page = run_compare(configs, train=train, best=best, split=split, level=level, runs=runs, out=out)
+    typer.echo(f"{compare_table(found)}\npage: {page}")
+    if len(found.good) < len(found.runs):
+        raise DamageFound(f"{len(found.runs) - len(found.good)} of {len(found.runs)} runs failed, listed above")
+
+
+@app.command()
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder, or a .pt file in one.")],
     store: Store = None,

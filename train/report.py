@@ -43,7 +43,7 @@ def write_report(target: Path, *, store: Path | None = None, split: str | None =
         thumbnails = find_thumbnails(subject.store, subject.data)
         pictures = None if isinstance(thumbnails, str) else thumbnails
         sample, mistakes = galleries(embedded, subject.data, pictures)
-    page = _environment().get_template("report.html.j2").render(
+    page = page_environment().get_template("report.html.j2").render(
         title=run_folder(subject.checkpoint).name,
         result=result,
         directions=_directions(result),
@@ -60,7 +60,8 @@ def write_report(target: Path, *, store: Path | None = None, split: str | None =
     return path
 
 
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Of the templates beside this file; what they print is escaped."""
     loader = FileSystemLoader(Path(__file__).parent / "templates")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
@@ -69,14 +70,20 @@ def _charts(run: Path, metric: str) -> list[Chart]:
     """The curves that metrics.jsonl has; none where the run folder was left without it."""
     path = run / METRICS_FILE
     records = read_records(path) if path.exists() else []
-    charts = [
-        curve(title, [(r["step"], r[key]) for r in records if isinstance(r.get(key), int | float)], from_zero=zero)
-        for key, title, zero in _CURVES
-    ]
-    measured_at = [(record["step"], _validation_value(record, metric)) for record in records if "validation" in record]
-    validations = [(step, value) for step, value in measured_at if value is not None]
-    charts.append(curve(f"Validation, {metric}", validations, from_zero=True))
+    charts = [curve(title, numbers(records, key), from_zero=zero) for key, title, zero in _CURVES]
+    charts.append(curve(f"Validation, {metric}", validations(records, metric), from_zero=True))
     return [chart for chart in charts if chart is not None]
+
+
+def numbers(records: list[dict[str, Any]], key: str) -> list[tuple[int, float]]:
+    """(step, value) of every record of a metrics.jsonl that has a number of that name."""
+    return [(record["step"], record[key]) for record in records if isinstance(record.get(key), int | float)]
+
+
+def validations(records: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """(step, value) of every validation in a metrics.jsonl that measured `metric`."""
+    found = [(record["step"], _validation_value(record, metric)) for record in records if "validation" in record]
+    return [(step, value) for step, value in found if value is not None]
 
 
 def _validation_value(record: dict[str, Any], metric: str) -> float | None:

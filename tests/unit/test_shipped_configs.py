@@ -19,7 +19,7 @@ def test_preprocess_configs(path: Path) -> None:
     load_config(path, PreprocessConfig)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("train/*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("train/**/*.yaml")), ids=lambda path: path.name)
 def test_train_configs(path: Path) -> None:
     load_config(path, FitConfig)
 
