@@ -38,7 +38,7 @@ class FitConfig(Config):
     deterministic: only algorithms that give the same bits each time, on a GPU too; slower, and refused where torch has
     none. timeout_s: seconds that ranks wait for one that does not come; then the job ends.
     micro_batches: parts of each rank's clips that go through the towers one after another, to save memory; the step
-    stays that of the whole batch, and takes about a third more time. Where memory runs out there are more of them.
+    stays that of the whole batch, and takes one more forward. Where memory runs out there are more of them.
     precision: `bfloat16` and, on a GPU, `float16` run the towers under autocast; weights, similarities and the loss
     stay in float32.
     compile: whether torch compiles the towers, which takes a while in the first steps. sync_batch_norm: batch norms

@@ -41,7 +41,7 @@ class BertConfig(Config):
 
     frozen: the encoder gets no gradient and no dropout, only the projection behind it learns.
     checkpointing: keep the inputs of the encoder's layers alone and compute the rest again for the gradient: less
-    memory, about a third more time.
+    memory, one more forward.
     """
 
     name: Literal["bert"] = "bert"

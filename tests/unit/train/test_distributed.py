@@ -12,6 +12,7 @@ from shared.errors import EnvironmentLacking, RequestError
 from train.distributed import (
     World,
     agree_on_bags,
+    any_rank,
     broadcast_seed,
     distributed_world,
     gather_plain,
@@ -74,6 +75,7 @@ def test_collectives_of_one_are_identities():
     assert agree_on_bags(3, 5, ALONE) == 5
     assert agree_on_bags(3, 0, ALONE) == 1
     assert broadcast_seed(17, ALONE) == 17
+    assert [any_rank(value, ALONE) for value in (True, False)] == [True, False]
     assert torch.equal(mean_over_ranks(x, ALONE), x.detach())
     assert not mean_over_ranks(x, ALONE).requires_grad
 
