@@ -142,7 +142,8 @@ class Order(BatchOrder):
                 f"its length classes have {sizes} that they need: lower {where}batch_size or "
                 f"{where}order.buckets.multiple, or give fewer order.buckets.bounds"
             )
-        return text + f"use at most {where}batch_size={most}" + (f" or {where}order.unit=window" * (unit == "video"))
+        windows_suffice = unit == "video" and len(video_W) >= batch_size
+        return text + f"use at most {where}batch_size={most}" + (f" or {where}order.unit=window" * windows_suffice)
 
 
 def _supply(

@@ -140,3 +140,11 @@ def test_windows_may_stand_in_any_order(make, split, unit, buckets):
     )
     for step in range(2 * scattered.steps_before(1)):
         np.testing.assert_array_equal(scattered.batch(step).window_B, order_W[in_order.batch(step).window_B])
+
+
+def test_windows_are_advised_only_where_there_are_enough(make):
+    """300 windows of 40 videos."""
+    with pytest.raises(RequestError, match=r"use at most batch_size=40 or order.unit=window$"):
+        make(batch_size=300)
+    with pytest.raises(RequestError, match=r"use at most batch_size=40$"):
+        make(batch_size=301)
