@@ -101,7 +101,9 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
         remembered = {} if memory is None else copy.deepcopy(flat(memory.state_dict()))
         parts = step.micro_batches.number
-        records.append({"result": vars(result), "gradients": gradients, "remembered": remembered, "parts": parts})
+        # What is said of this rank alone is another thing on every rank.
+        said = {key: value for key, value in vars(result).items() if key not in ("own_loss", "directions_2D")}
+        records.append({"result": said, "gradients": gradients, "remembered": remembered, "parts": parts})
     return {"steps": records, "weights": model.state_dict()}
 
 

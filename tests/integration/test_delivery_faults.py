@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -70,38 +71,42 @@ def test_a_worker_ignores_what_asks_the_training_process_to_stop(path):
         assert sum(map(len, taken)) == 9 * 8
 
 
-def start_child(path):
-    """A process group of its own, as a shell gives to a command; returns it and its workers."""
-    child = subprocess.Popen(
+@contextmanager
+def child_process(path):
+    """A process group of its own, as a shell gives to a command, and its workers; it ends with the context."""
+    with subprocess.Popen(
         [sys.executable, str(CHILD), str(path), "2"],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, process_group=0,
         # A shell that was put into the background has its children ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    workers = [psutil.Process(int(pid)) for pid in child.stdout.readline().split()]
-    assert len(workers) == 2
-    return child, workers
+    ) as child:  # fmt: skip
+        try:
+            workers = [psutil.Process(int(pid)) for pid in child.stdout.readline().split()]
+            assert len(workers) == 2
+            yield child, workers
+        finally:
+            child.kill()
 
 
 def test_workers_die_with_a_killed_parent_and_leave_nothing(path):
-    child, workers = start_child(path)
-    for pid in (child.pid, *(worker.pid for worker in workers)):
-        maps = Path(f"/proc/{pid}/maps").read_text()
-        # Memory without a name is gone with those who have it; other programs come and go in /dev/shm.
-        assert "memfd:clipmill ring" in maps
-        assert "/dev/shm" not in maps
-    child.kill()
-    _, errors = child.communicate()
+    with child_process(path) as (child, workers):
+        for pid in (child.pid, *(worker.pid for worker in workers)):
+            maps = Path(f"/proc/{pid}/maps").read_text()
+            # Memory without a name is gone with those who have it; other programs come and go in /dev/shm.
+            assert "memfd:clipmill ring" in maps
+            assert "/dev/shm" not in maps
+        child.kill()
+        _, errors = child.communicate()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
     assert errors == ""
 
 
 def test_one_interrupt_ends_parent_and_workers(path):
-    child, workers = start_child(path)
-    os.killpg(child.pid, signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    with child_process(path) as (child, workers):
+        os.killpg(child.pid, signal.SIGINT)
+        _, errors = child.communicate(timeout=60)
     assert child.returncode != 0
     assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
     _, alive = psutil.wait_procs(workers, timeout=10)
