@@ -202,7 +202,7 @@ def test_kills(
             [sys.executable, "-m", "preprocess", "run", str(config)], capture_output=True, text=True
         )
         assert resumed.returncode == 1, resumed.stderr
-        announced = f"extracting {INPUTS - done} videos"
+        announced = f"extracting {INPUTS - done} video"
         assert (announced in resumed.stderr) == (done < INPUTS)
         assert done == INPUTS or [record["extracted"] for record in records(store)] == [INPUTS - done]
     else:

@@ -93,5 +93,5 @@ def test_the_command_line(small_media: Path, tmp_path: Path, option: list[str], 
     command = [sys.executable, "-m", "preprocess", "run", str(path), *option, "engine=here"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    assert f"extracting {extracted} videos" in done.stderr
+    assert f"extracting {extracted} video" in done.stderr
     assert f"({extracted} failed before)" in done.stderr
