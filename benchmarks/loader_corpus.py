@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from stream_writing import write_rows
 
 from shared.manifest_writer import ManifestSetWriter
-from shared.schema import Source, StreamEntry
-from shared.shard_writer import ShardWriter
 from shared.store import open_writer
 
 STEPS, DIM, CANDIDATES, TOKENS, SHARDS, VOCABULARY = 10, 512, 5, 32, 16, 30_522
@@ -54,25 +53,8 @@ class Corpus:
 
 
 def write_store(corpus: Corpus, path: Path) -> None:
-    entry = StreamEntry(
-        kind="features", fingerprint="ab", identity={}, container="npy", dtype="float16", row_shape=(DIM,)
-    )
-    shards = []
     with open_writer(path) as writer:
-        for unit, videos in enumerate(np.array_split(np.arange(len(corpus.rows_V)), SHARDS)):
-            with ShardWriter(writer.scratch, "rows", entry, f"{unit:04x}", unit) as shard:
-                for video in videos.tolist():
-                    rows = corpus.video(video)
-                    shard.append(rows)
-                    starts = np.arange(len(rows), dtype=np.float64)
-                    shard.end_video(
-                        f"{video:06d}", source=Source(bytes=0, xxh3="00"), duration=float(len(rows)), decoder="none",
-                        partial=False, spans=np.stack([starts, starts + 1], 1), valid=np.zeros(len(rows), np.int32),
-                    )  # fmt: skip
-                shards.append(shard.finish())
-        refs = tuple(shard.ref for shard in shards)
-        files = [file for shard in shards for file in shard.files]
-        writer.commit(files, streams={"rows": entry.model_copy(update={"shards": refs})})
+        write_rows(writer, len(corpus.rows_V), corpus.video, SHARDS)
         manifest = ManifestSetWriter(writer.scratch / "set")
         for video in range(len(corpus.rows_V)):
             _add_video(manifest, corpus, video)

@@ -18,21 +18,16 @@ class Chance:
     high: float
 
 
-def chance_recall(k: int, items: int, queries: int, *, right: int = 1, confidence: float = 0.99) -> Chance:
-    """R@k of random rankings of `items` candidates of which `right` are right, over `queries` queries."""
-    if min(k, items, queries, right) < 1 or right > items:
-        raise ValueError(f"chance needs positive counts and right <= items, got {k=}, {items=}, {queries=}, {right=}")
-    return chance_of(torch.full((queries,), right), k, items, confidence=confidence)
-
-
 def chance_of(right_Q: torch.Tensor, k: int, items: int, *, confidence: float = 0.99) -> Chance:
-    """The same for queries with `right_Q` right items each.
+    """R@k of random rankings of `items` candidates, of which `right_Q` (integers, one a query) are right.
 
     A random ranking misses with probability C(items - right, k) / C(items, k) (hypergeometric), so the number of found
     queries is binomial; the interval is its central part. Where queries differ in their number of right items it is the
     binomial of their mean probability, which is wider than their sum (Hoeffding 1956). It takes the queries as
     independent: where many windows look alike (those of one video) results scatter more than this.
     """
+    if k < 1 or len(right_Q) == 0 or int(right_Q.min()) < 1 or int(right_Q.max()) > items:
+        raise ValueError(f"chance needs positive counts and right <= items, got {k=}, {items=}, {right_Q=}")
     within = min(k, items)
     counts, queries = torch.unique(right_Q.long(), return_counts=True)
     levels = [1 - math.comb(items - right, within) / math.comb(items, within) for right in counts.tolist()]

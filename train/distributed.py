@@ -254,19 +254,18 @@ def any_rank(flag: bool, world: World) -> bool:
 
 def broadcast_number(number: float, world: World) -> float:
     """Rank 0's number, on every rank."""
-    if world.size == 1:
-        return number
-    value = torch.tensor([number], dtype=torch.float64, device=world.device)
-    with COMMUNICATION.running():
-        dist.broadcast(value, src=0)
-    return float(value.item())
+    return float(_of_rank_0(number, torch.float64, world))
 
 
 def broadcast_seed(seed: int, world: World) -> int:
-    """Rank 0's seed, on every rank."""
+    """Rank 0's seed, on every rank; all 63 bits of it."""
+    return int(_of_rank_0(seed, torch.int64, world))
+
+
+def _of_rank_0(number: float, dtype: torch.dtype, world: World) -> float:
     if world.size == 1:
-        return seed
-    value = torch.tensor([seed], dtype=torch.int64, device=world.device)
+        return number
+    value = torch.tensor([number], dtype=dtype, device=world.device)
     with COMMUNICATION.running():
         dist.broadcast(value, src=0)
-    return int(value.item())
+        return value.item()

@@ -44,10 +44,6 @@ class Pairs:
         within_P = torch.arange(len(query_P), device=count_Q.device) - (count_Q.cumsum(0) - count_Q)[query_P]
         return cls(query_P, order_N[first_Q[query_P] + within_P])
 
-    def turned(self) -> Pairs:
-        """Items ask, queries answer."""
-        return Pairs.of(self.item_P, self.query_P)
-
 
 @dataclass(frozen=True)
 class Ranks:
@@ -158,15 +154,15 @@ def retrieval_from_similarity(
     return summarise(_rank(iter([similarity_QN]), pairs, similarity_QN.shape[1]), recall_at)
 
 
-def refuse_non_finite(x_ND: torch.Tensor, kind: str, names: Sequence[str] | None) -> None:
-    """Raise RunFailed naming the first row that holds NaN or infinity."""
+def refuse_non_finite(x_ND: torch.Tensor, kind: str, name: Callable[[int], str] = str) -> None:
+    """Raise RunFailed naming the first row that holds NaN or infinity. name: of a row; asked for that one alone."""
     broken_N = ~x_ND.isfinite().all(dim=1)
     if bool(broken_N.any()):
         row = int(broken_N.nonzero()[0, 0])
-        label = f"{kind} {row}" if names is None else f"{kind} {names[row]}"
         raise RunFailed(
-            f"the embedding of {label} holds NaN or infinity ({int(broken_N.sum())} of {len(x_ND)} do), which has no "
-            "rank; rows in a store are finite, so look at the weights and the training log first, then at its features"
+            f"the embedding of {kind} {name(row)} holds NaN or infinity ({int(broken_N.sum())} of {len(x_ND)} do), "
+            "which has no rank; rows in a store are finite, so look at the weights and the training log first, then at "
+            "its features"
         )
 
 

@@ -59,11 +59,11 @@ def measure(embedded: EmbeddedSplit, data: WindowData, config: EvaluateConfig, *
         raise RequestError(
             f"no window of split {data.split!r} has a caption, so there is no query; choose another split with captions"
         )
-    names = window_names(data)
-    refuse_non_finite(embedded.video_ND, "window", names)
-    of_text = dict(zip(embedded.text_P.tolist(), embedded.window_P.tolist(), strict=True))
+    refuse_non_finite(embedded.video_ND, "window", lambda window: window_names(data)[window])
     refuse_non_finite(
-        embedded.text_MD, "caption of window", [names[of_text[text]] for text in range(len(embedded.text_MD))]
+        embedded.text_MD,
+        "caption of window",
+        lambda text: window_names(data)[int(embedded.window_P[embedded.text_P == text][0])],
     )
     ways = _ways(embedded, data, config, normalise)
     result: dict[str, Any] = {"level": config.level, "captions": config.captions}

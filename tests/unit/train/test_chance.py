@@ -7,8 +7,13 @@ import math
 import pytest
 import torch
 
-from train.chance import chance_of, chance_recall
+from train.chance import chance_of
 from train.metrics import retrieval_from_similarity
+
+
+def chance_recall(k, items, queries, right=1, confidence=0.99):
+    """Of queries with the same number of right items."""
+    return chance_of(torch.full((queries,), right), k, items, confidence=confidence)
 
 
 def test_chance_level_is_hypergeometric_and_its_interval_binomial():
