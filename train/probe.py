@@ -142,7 +142,7 @@ def _one_split(stream: StreamReader, labelled: Labelled, name: str, config: Prob
         )
     rows_ND, owner_N = sampled_rows(stream, labelled.video_V[train_V], config.rows, config.normalise)
     machine, converged = _fit(rows_ND, labelled.class_V[train_V][owner_N], config)
-    score_VC = _summed_scores(machine, stream, labelled.video_V[test_V], config)
+    score_VC = summed_scores(machine, stream, labelled.video_V[test_V], config)
     truth_V = labelled.class_V[test_V]
     order_VC = machine.classes_[np.argsort(-score_VC, axis=1, kind="stable")]
     hit_V, hit5_V = order_VC[:, 0] == truth_V, (order_VC[:, :5] == truth_V[:, None]).any(axis=1)
@@ -184,7 +184,7 @@ def _fit(rows_ND: np.ndarray, class_N: np.ndarray, config: ProbeConfig) -> tuple
     return machine, bool(machine.n_iter_ < config.max_iterations)
 
 
-def _summed_scores(machine: LinearSVC, stream: StreamReader, video_V: np.ndarray, config: ProbeConfig) -> np.ndarray:
+def summed_scores(machine: LinearSVC, stream: StreamReader, video_V: np.ndarray, config: ProbeConfig) -> np.ndarray:
     """float64 (V, classes): the sum of the scores of a video's rows."""
     rows_ND, owner_N = sampled_rows(stream, video_V, config.rows, config.normalise)
     score_NC = machine.decision_function(rows_ND)

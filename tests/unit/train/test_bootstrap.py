@@ -16,24 +16,36 @@ def ranks_of(similarity_QN):
     return rank_queries(similarity_QN, torch.eye(similarity_QN.shape[1]), Pairs(number, number))
 
 
+def test_every_video_is_drawn_as_often_as_any_other():
+    counts_RV = resample_counts(range(2000), 5, 3)
+    assert (counts_RV.sum(axis=1) == 5).all()
+    np.testing.assert_allclose(counts_RV.mean(axis=0), 1, atol=0.1)
+    assert counts_RV.var() == pytest.approx(0.8, abs=0.1)  # of a binomial of 5 draws at 1/5
+
+
 def test_intervals_are_those_of_resampled_videos():
+    """Videos of 1, 3, 2 and 6 queries, so that resamples have even and odd numbers of them."""
     draw = torch.Generator().manual_seed(1)
-    ranks, video_Q = ranks_of(torch.rand(12, 12, generator=draw)), torch.arange(12) // 3 + 40
+    place_Q = np.repeat(np.arange(4), [1, 3, 2, 6])
+    ranks, video_Q = ranks_of(torch.rand(12, 12, generator=draw)), torch.from_numpy(place_Q + 40)
     found = intervals(ranks, video_Q, (1, 5), resamples=400, confidence=0.9, seed=7)
-    again = intervals(ranks, video_Q, (1, 5), resamples=400, confidence=0.9, seed=7)
-    assert found == again
+    assert found == intervals(ranks, video_Q, (1, 5), resamples=400, confidence=0.9, seed=7)
     assert found != intervals(ranks, video_Q, (1, 5), resamples=400, confidence=0.9, seed=8)
     # By hand: every resample as a list of queries.
     counts = resample_counts(range(400), 4, 7)
-    assert (counts.sum(axis=1) == 4).all()
     rank_Q, hit_Q = ranks.expected().numpy(), ranks.found_within(5).numpy()
-    queries = [[q for v in range(4) for _ in range(row[v]) for q in range(3 * v, 3 * v + 3)] for row in counts]
+    queries = [[q for v in range(4) for _ in range(row[v]) for q in np.flatnonzero(place_Q == v)] for row in counts]
+    assert {len(one) % 2 for one in queries} == {0, 1}
     for name, values in (
         ("R@5", [hit_Q[q].mean() for q in queries]),
         ("MedR", [np.median(rank_Q[q]) for q in queries]),
         ("MeanR", [rank_Q[q].mean() for q in queries]),
     ):
         assert found[name] == pytest.approx(tuple(np.quantile(values, [0.05, 0.95])))
+        for confidence in np.linspace(0.05, 0.95, 19):
+            again = intervals(ranks, video_Q, (1, 5), resamples=400, confidence=confidence, seed=7)
+            edges = [(1 - confidence) / 2, (1 + confidence) / 2]
+            assert again[name] == pytest.approx(tuple(np.quantile(values, edges)))
 
 
 def test_intervals_do_not_depend_on_how_many_resamples_are_held(monkeypatch):

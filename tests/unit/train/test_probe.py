@@ -9,7 +9,7 @@ from sklearn.svm import LinearSVC
 
 from shared.errors import InputFileError, RequestError
 from shared.store import open_store
-from train.probe import ProbeConfig, probe, read_labels, sampled_rows, table
+from train.probe import ProbeConfig, probe, read_labels, sampled_rows, summed_scores, table
 from train.tasks import run_task
 
 
@@ -69,6 +69,16 @@ def test_it_is_the_svm_of_the_protocol(store, labels, tmp_path):
     ]
     expected = np.mean(machine.classes_[np.argmax(scores, axis=1)] == labelled.class_V[test_V])
     assert probe(config(store, labels, tmp_path, rows=None, splits=["split1"]))["accuracy"] == expected
+
+
+def test_scores_of_a_videos_rows_are_added(store, labels, tmp_path):
+    stream, settings = open_store(store).stream("default"), config(store, labels, tmp_path, rows=None)
+    rows_ND, owner_N = sampled_rows(stream, np.arange(36), None, normalise=False)
+    machine = LinearSVC(C=1, random_state=0).fit(rows_ND, owner_N % 12)
+    found_VC = summed_scores(machine, stream, np.array([4, 30]), settings)
+    for place, video in enumerate((4, 30)):
+        expected_C = machine.decision_function(stream.read(video).astype(np.float32)).sum(axis=0)
+        np.testing.assert_allclose(found_VC[place], expected_C)
 
 
 def test_rows_are_spread_evenly_and_all_taken_where_there_are_few(store):

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from shared.errors import RequestError, RunFailed
 from shared.store import open_store
+from train.bootstrap import resample_counts
 from train.data import WindowData
 from train.embedded import EmbeddedSplit
 from train.metrics import retrieval
@@ -84,6 +86,19 @@ def test_a_caption_of_several_windows_is_right_for_each(data):
     assert (result["text_to_video"]["R@1"], result["text_to_video"]["queries"]) == (1.0, 1)
     assert (result["video_to_text"]["R@1"], result["video_to_text"]["queries"]) == (1.0, 2)
     assert math.isclose(result["text_to_video"]["chance"]["R@1"]["level"], 2 / 21)
+
+
+@pytest.mark.parametrize("level", ["window", "video"])
+def test_intervals_take_the_queries_of_a_video_together(data, level):
+    """All windows of every other video are found, none of the others': seven pieces of evidence, not 21."""
+    right_V = torch.tensor([True, False, True, False, True, False, True])
+    video_ND = torch.eye(21)
+    text_ND = torch.where(right_V.repeat_interleave(3)[:, None], video_ND, video_ND.roll(3, dims=0))
+    config = EvaluateConfig(level=level, recall_at=(1,), bootstrap=300)
+    found = measure(split(video_ND, text_ND), data, config, normalise=True)["text_to_video"]
+    assert found["R@1"] == 4 / 7
+    share_R = resample_counts(range(300), 7, 0) @ right_V.numpy() / 7
+    assert found["interval"]["R@1"] == pytest.approx(np.quantile(share_R, [0.005, 0.995]).tolist())
 
 
 def test_dual_softmax_is_reported_apart_and_only_when_asked_for(data):
