@@ -81,6 +81,20 @@ def decode_events(order: DecodeOrder) -> Iterator[Event]:
         yield replace(event, cpu_s=cpu_s) if isinstance(event, Ended) else event
 
 
+def decode_packs(order: DecodeOrder) -> Iterator[list[Event]]:
+    """`decode_events` in fewer messages: the beginning, then one for each block with what came before it, then the end.
+
+    Sending costs about a millisecond however little is sent, and a limit on messages unread is one on blocks.
+    """
+    pack: list[Event] = []
+    for event in decode_events(order):
+        pack.append(event)
+        if isinstance(event, (Begun, FrameBlock)):
+            yield pack
+            pack = []
+    yield pack
+
+
 def _events(order: DecodeOrder) -> Iterator[Event]:
     yield Begun()
     if order.failure is not None:

@@ -35,7 +35,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from preprocess.config import RayOptions
 from preprocess.engine import Work, build_jobs, decode_order
 from preprocess.extract.runtime import ComputeOutOfMemory
-from preprocess.feed import Ended, Event, decode_events
+from preprocess.feed import Ended, Event, decode_packs
 from preprocess.plan import Unit, UnitVideo
 from preprocess.scratch import local_folder, sweep
 from preprocess.shard import FinishedUnit, StreamJob, extract_unit
@@ -47,6 +47,9 @@ log = logging.getLogger("clipmill")
 _LOST = (WorkerCrashedError, RayActorError, NodeDiedError, ObjectLostError, LocalRayletDiedError, OutOfMemoryError)
 _START_TRIES = 2  # a decoder process that dies is started once more: another process may have been killed by mistake
 _UNIT_TRIES = 3
+# Of one decode task: its beginning, its end, and two blocks between them, so that a short video is decoded to its end
+# before anyone reads it, and its CPU is free.
+_UNREAD_PACKS = 4
 _SWEEP_S = 30.0  # for workers that were killed to be gone, so that what they were writing can be deleted
 
 
@@ -80,7 +83,7 @@ class Extraction:
 
 
 # The events of one file, from a process of its own that can be killed. Retries are ours: Ray's would repeat events.
-_DECODE_TASK: Any = ray.remote(max_retries=0)(decode_events)
+_DECODE_TASK: Any = ray.remote(max_retries=0)(decode_packs)
 _EXTRACT_ACTOR: Any = ray.remote(max_restarts=0)(Extraction)
 _SWEEP_TASK: Any = ray.remote(max_retries=0, num_cpus=0)(sweep)
 
@@ -110,10 +113,8 @@ class _Decoding:
                 self._stream = self._start()
 
     def _start(self) -> Any:
-        # Two blocks may lie unread: one being consumed, one ready.
-        return _DECODE_TASK.options(num_cpus=self._options.decode_cpus, _generator_backpressure_num_objects=2).remote(
-            self._order
-        )
+        options = {"num_cpus": self._options.decode_cpus, "_generator_backpressure_num_objects": _UNREAD_PACKS}
+        return _DECODE_TASK.options(**options).remote(self._order)
 
     def _read(self) -> Iterator[Event]:
         """The clock runs while we wait for a task that has begun: neither its queue nor our own work counts."""
@@ -129,19 +130,19 @@ class _Decoding:
                 return
             if started:
                 waited += time.monotonic() - before
-            event = _next_event(self._stream)
+            pack = _next_pack(self._stream)
             started = True
-            yield event
-            if isinstance(event, (Ended, Failure)):
+            yield from pack
+            if isinstance(pack[-1], (Ended, Failure)):
                 return
 
     def _kill(self) -> None:
         ray.cancel(self._stream, force=True)
 
 
-def _next_event(stream: Any) -> Event:
-    event: Event = ray.get(next(stream))
-    return event
+def _next_pack(stream: Any) -> list[Event]:
+    pack: list[Event] = ray.get(next(stream))
+    return pack
 
 
 def run_units(work: Work, units: Sequence[Unit], options: RayOptions) -> Generator[FinishedUnit]:
