@@ -16,23 +16,28 @@ from shared.config import Config
 from shared.schema import Container, Name
 
 
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 class RayOptions(Config):
     """address: a running cluster (`auto` finds it); null starts a private one here, with `cpus` CPUs.
 
     cpus: of a private cluster (default: those that this process may use).
     actors: extraction workers (default: one a GPU, else one a CPU). A worker reserves a GPU and no CPU: CPUs are for
     decode tasks, which could starve otherwise. decode_cpus: what each of these reserves.
-    videos_ahead: videos that each worker has decoding before it needs them. object_store_mib: frames in flight, in MiB.
+    videos_ahead: videos that each worker has decoding before it needs them (default: enough to keep its share of the
+    cluster's CPUs at work, 1 or more). object_store_mib: frames in flight, in MiB (default: 64 a CPU, 1024 or more).
     scratch: a folder on every host's own disk, where shards grow before they are copied to the store's disk (default:
     they grow there).
     """
 
     address: str | None = None
-    cpus: PositiveInt = Field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    cpus: PositiveInt = Field(default_factory=_usable_cpus)
     actors: PositiveInt | None = None
     decode_cpus: PositiveFloat = 1
-    videos_ahead: NonNegativeInt = 1
-    object_store_mib: Annotated[int, Field(ge=128)] = 1024
+    videos_ahead: NonNegativeInt | None = None
+    object_store_mib: Annotated[int, Field(ge=128)] = Field(default_factory=lambda: max(1024, 64 * _usable_cpus()))
     scratch: Path | None = None
 
 

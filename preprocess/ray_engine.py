@@ -47,8 +47,8 @@ log = logging.getLogger("clipmill")
 _LOST = (WorkerCrashedError, RayActorError, NodeDiedError, ObjectLostError, LocalRayletDiedError, OutOfMemoryError)
 _START_TRIES = 2  # a decoder process that dies is started once more: another process may have been killed by mistake
 _UNIT_TRIES = 3
-# Of one decode task: its beginning, its end, and two blocks between them, so that a short video is decoded to its end
-# before anyone reads it, and its CPU is free.
+# Of one decode task; it goes on while fewer lie unread. A short video, of one block, is decoded to its end before
+# anyone reads it, and its CPU is free; of a long one, three blocks lie ready.
 _UNREAD_PACKS = 4
 _SWEEP_S = 30.0  # for workers that were killed to be gone, so that what they were writing can be deleted
 
@@ -76,7 +76,7 @@ class Extraction:
         ahead: deque[_Decoding] = deque()
         waiting = deque(videos)
         while waiting or ahead:
-            while waiting and len(ahead) <= self._options.videos_ahead:
+            while waiting and len(ahead) <= (self._options.videos_ahead or 0):
                 ahead.append(_Decoding(waiting.popleft(), self._jobs, self._work, self._options))
             decoding = ahead.popleft()
             yield decoding.video, decoding.events()
@@ -162,15 +162,23 @@ def _run(work: Work, units: Sequence[Unit], options: RayOptions) -> Iterator[Fin
         raise EnvironmentLacking(
             f"the Ray cluster has no {work.device} to extract on; set `device: cpu`, or add a host"
         )
-    pool = _Pool(work, units, options)
+    actors = min(len(units), options.actors or devices)
+    pool = _Pool(work, units, _with_videos_ahead(options, actors, ray.cluster_resources().get("CPU", 0)))
     try:
-        for _ in range(min(len(units), options.actors or devices)):
+        for _ in range(actors):
             pool.start_actor()
         yield from pool.results()
     finally:
         if options.scratch is not None:
             pool.kill()
             _sweep_hosts(options.scratch, work.scratch)
+
+
+def _with_videos_ahead(options: RayOptions, actors: int, cpus: float) -> RayOptions:
+    """Each actor's share of the CPUs, unless the config says a number: one GPU may need many decoders."""
+    if options.videos_ahead is not None:
+        return options
+    return options.model_copy(update={"videos_ahead": max(1, round(cpus / options.decode_cpus / max(actors, 1)))})
 
 
 def _sweep_hosts(scratch: Path, store: Path) -> None:

@@ -1,4 +1,4 @@
-"""From a media file to events: what a file that is not there is told as."""
+"""From a media file to events: how they travel, and what a file that is not there is told as."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from preprocess.caption_reader import CaptionReader, CaptionsConfig
-from preprocess.decode import DecodeOptions
-from preprocess.feed import Begun, DecodeOrder, Started, decode_events
+from preprocess.decode import DecodeOptions, FrameBlock, Sampling
+from preprocess.feed import Begun, DecodeOrder, Ended, Opened, Started, decode_events, decode_packs
 from preprocess.inputs import read_inputs
 from preprocess.plan import make_plan
 from shared.errors import Failure, InputFileError
@@ -31,6 +32,19 @@ def told(folder: Path) -> tuple[Failure, Failure]:
     assert isinstance(failure, Failure)
     assert isinstance(captions, Failure)
     return failure, captions
+
+
+def test_small_events_travel_with_the_blocks(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    order = DecodeOrder(tmp_path / "a.png", (Sampling(),), DecodeOptions(), None, ("every",))
+    packs = [[type(event) for event in pack] for pack in decode_packs(order)]
+    assert packs == [[Begun], [Started, Opened, FrameBlock], [Ended]]
+
+
+def test_the_packs_of_a_bad_file_end_in_its_failure(tmp_path: Path) -> None:
+    order = DecodeOrder(tmp_path / "none.mp4", (Sampling(),), DecodeOptions(), None, ("every",))
+    packs = [[type(event) for event in pack] for pack in decode_packs(order)]
+    assert packs == [[Begun], [Started, Failure]]
 
 
 def test_a_missing_file_has_the_path_of_the_manifest(tmp_path: Path) -> None:
