@@ -200,7 +200,7 @@ def main() -> None:
         path = arguments.file or Path(folder) / "generated.mp4"
         if arguments.file is None:
             generate(path, 20 if arguments.quick else 60)
-        results = {task: compete(path, task, 1 if arguments.quick else 3, names) for task in TASKS}
+        results = {task: compete(path, task, 1 if arguments.quick else 7, names) for task in TASKS}
     ratios = {}
     for task, times in results.items():
         peers = {
