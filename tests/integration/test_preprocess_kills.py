@@ -22,6 +22,7 @@ from preprocess.extraction import Progress
 from preprocess.run import run
 from shared.store import open_store
 from shared.verify import verify_store
+from shared.words import counted
 
 INPUTS = 14  # of `small_media`, two of which are bad
 UNIT = 3
@@ -202,7 +203,7 @@ def test_kills(
             [sys.executable, "-m", "preprocess", "run", str(config)], capture_output=True, text=True
         )
         assert resumed.returncode == 1, resumed.stderr
-        announced = f"extracting {INPUTS - done} video"
+        announced = f"extracting {counted(INPUTS - done, 'video')}"
         assert (announced in resumed.stderr) == (done < INPUTS)
         assert done == INPUTS or [record["extracted"] for record in records(store)] == [INPUTS - done]
     else:

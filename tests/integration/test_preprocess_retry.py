@@ -14,6 +14,7 @@ from preprocess.run import RunResult, run
 from shared.errors import RequestError
 from shared.store import open_store
 from shared.verify import verify_store
+from shared.words import counted
 
 SILENT = Progress(note=lambda _: None, units=lambda *_: None)
 
@@ -93,5 +94,5 @@ def test_the_command_line(small_media: Path, tmp_path: Path, option: list[str], 
     command = [sys.executable, "-m", "preprocess", "run", str(path), *option, "engine=here"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    assert f"extracting {extracted} video" in done.stderr
+    assert f"extracting {counted(extracted, 'video')}" in done.stderr
     assert f"({extracted} failed before)" in done.stderr
