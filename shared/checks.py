@@ -120,9 +120,10 @@ class BlockChecks:
         size_N, base_N = self._blocks.block_rows_S[shard_N], self._blocks.first_block_S[shard_N]
         low_N, high_N = base_N + first_N // size_N, base_N + (first_N + rows_N - 1) // size_N
         wanted = [np.minimum(low_N + step, high_N) for step in range(int((high_N - low_N).max(initial=-1)) + 1)]
-        block_N = np.unique(np.concatenate(wanted)) if wanted else low_N
         if not again:
-            block_N = block_N[self._unread_N[block_N]]
+            # Most often none is left, and sorting them would be most of the work.
+            wanted = [block_N[self._unread_N[block_N]] for block_N in wanted]
+        block_N = np.unique(np.concatenate(wanted)) if wanted else low_N
         for start in range(0, len(block_N), _BLOCKS_AT_ONCE):
             self._check(block_N[start : start + _BLOCKS_AT_ONCE])
 

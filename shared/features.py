@@ -175,7 +175,7 @@ class StreamReader:
         self._require_inside(video_B, first_row_B, rows_B)
         mask_BT = np.arange(steps) < rows_B[:, None]
         read_B = np.minimum(rows_B, steps)
-        if self._direct is not None and out is None and read_B.min(initial=1) > 0:
+        if self._direct is not None and out is None and len(video_B) and read_B.min() > 0:
             out = self._taken(self._direct, video_B, first_row_B, read_B, steps)
         else:
             out = np.empty((len(video_B), steps, *self.row_shape), self.dtype) if out is None else out
@@ -242,8 +242,12 @@ class StreamReader:
         shard_B, row_B = self.index.shard_V[video_B], self.index.first_row_V[video_B] + first_row_B
         if self._verify != "never":
             self._blocks.require(shard_B, row_B, rows_B, again=self._verify == "always")
-        row_BT = row_B[:, None] + np.minimum(np.arange(steps), rows_B[:, None] - 1)
-        taken_BT = source.take(shard_B[:, None], row_BT * self._row_bytes, self._row_bytes)
+        window_bytes = steps * self._row_bytes
+        if window_bytes <= LARGEST_TAKEN and rows_B.min() == steps:
+            taken_BT = source.take(shard_B, row_B * self._row_bytes, window_bytes)
+        else:
+            row_BT = row_B[:, None] + np.minimum(np.arange(steps), rows_B[:, None] - 1)
+            taken_BT = source.take(shard_B[:, None], row_BT * self._row_bytes, self._row_bytes)
         return taken_BT.view(self.dtype).reshape(len(video_B), steps, *self.row_shape)
 
     def _require_inside(self, video_N: np.ndarray, first_row_N: np.ndarray, rows_N: np.ndarray) -> None:

@@ -12,11 +12,11 @@ import torch
 
 from shared.errors import ClipmillError
 from train.batch import Batch
-from train.delivery.arrays import BatchArrays, BatchShape
+from train.delivery.arrays import BatchShape
 from train.delivery.config import DataConfig
 from train.delivery.handing_over import PageLock, Slot, on_device
 from train.delivery.makers import Maker, ProcessMaker, ThreadMaker
-from train.delivery.ring import slot_bytes
+from train.delivery.ring import Ring, slot_bytes
 from train.delivery.sizing import batches_ahead, ring_slots
 from train.delivery.windows import WindowReader
 from train.order import Selection
@@ -59,10 +59,11 @@ class Loader:
         # All others, those that were handed out first at the front.
         self._idle = deque(range(len(self._slots)))
         self._calls = 0
-        self._maker: Maker = (
-            ProcessMaker(readers, first_ids, *room, config.workers)
+        finish = _to_be_copied if device.type == "cuda" else partial(_handed_out, self._slots)
+        self._maker: Maker[Batch | BatchShape] = (
+            ProcessMaker(readers, first_ids, *room, finish, config.workers)
             if config.workers
-            else ThreadMaker(readers, first_ids, *room)
+            else ThreadMaker(readers, first_ids, *room, finish)
         )
         self._lock: PageLock | None = None
         if device.type == "cuda":
@@ -87,8 +88,10 @@ class Loader:
         return self._delivered(select, start, stop, self._calls)
 
     def close(self) -> None:
-        """End what makes batches. Those that were delivered stay whole."""
+        """End what makes batches, and the iterator. Those that were delivered stay whole."""
         self._maker.close()
+        self._underway.clear()
+        self._calls += 1
         if self._lock is not None:
             for slot in self._slots:
                 slot.copied(wait=True)
@@ -107,7 +110,7 @@ class Loader:
         following = start
         for step in range(start, stop):
             if call != self._calls:
-                raise RuntimeError(f"step {step}: this loader was asked for other batches since; iterate those")
+                raise RuntimeError(f"step {step}: this loader was closed, or asked for other batches, since")
             # Asking comes last where it can: what makes batches then competes with this thread for the interpreter.
             following = self._ask(select, following, step + 1)
             if not self._underway:
@@ -138,17 +141,25 @@ class Loader:
                 return number
         return None
 
-    def _answer(self) -> tuple[int, BatchShape]:
-        """The slot and the shape of the next batch that was asked for."""
+    def _answer(self) -> tuple[int, Batch | BatchShape]:
+        """The next batch that was asked for, and its slot."""
         number = self._underway.popleft()
         self._idle.append(number)
         return number, self._maker.answer()
 
     def _take(self) -> Batch:
-        number, shape = self._answer()
-        slot, block = self._slots[number], self._maker.ring.block(number, shape)
-        if self._device.type != "cuda":
-            return slot.hand_out(BatchArrays.within(block, shape))
-        copied = torch.from_numpy(block).to(self._device, non_blocking=True)
-        slot.copying(self._device)
-        return on_device(copied, shape)
+        number, found = self._answer()
+        if isinstance(found, Batch):
+            return found
+        copied = torch.from_numpy(self._maker.ring.block(number, found)).to(self._device, non_blocking=True)
+        self._slots[number].copying(self._device)
+        return on_device(copied, found)
+
+
+# Functions, since a method would make a circle, which keeps the ring's memory until the next collection of garbage.
+def _handed_out(slots: Sequence[Slot], ring: Ring, number: int, shape: BatchShape) -> Batch | BatchShape:
+    return slots[number].hand_out(ring.arrays(number, shape))
+
+
+def _to_be_copied(_ring: Ring, _number: int, shape: BatchShape) -> Batch | BatchShape:
+    return shape

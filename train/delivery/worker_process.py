@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
+from socket import SHUT_RDWR, socket
 from typing import Any
 
 from shared.errors import ClipmillError, RunFailed
@@ -85,8 +86,10 @@ class WorkerProcess:
             raise error
 
     def dismiss(self) -> None:
-        """Tell the worker that nobody asks any more."""
-        self._channel.close()
+        """Tell the worker that nobody asks any more, and a thread that waits for its answer that none comes."""
+        # Closing it would leave that thread waiting.
+        with socket(fileno=os.dup(self._channel.fileno())) as channel, suppress(OSError):
+            channel.shutdown(SHUT_RDWR)
 
     def join(self) -> None:
         """Wait until the worker that was dismissed has ended."""
@@ -95,6 +98,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._channel.close()
 
     def _death(self) -> RunFailed:
         code = self._process.wait()

@@ -57,7 +57,7 @@ def test_an_iterator_may_be_left_for_another_which_ends_it(data, workers):
         assert_is(next(first), data.batch(chosen(0)))
         for step, batch in enumerate(batches.batches(chosen, 7, 12), start=7):
             assert_is(batch, data.batch(chosen(step)))
-        with pytest.raises(RuntimeError, match="step 1: this loader was asked for other batches since"):
+        with pytest.raises(RuntimeError, match="step 1: this loader was closed, or asked for other batches, since"):
             next(first)
 
 
