@@ -336,7 +336,7 @@ def report(found: dict[str, dict[str, float]], shares: dict[str, float], lacking
         print(f"{name:22} {share:7.2%} of the time waiting, with steps of 10 ms")
     peers = {name: one["us"] for name, one in found.items() if kind_of(name) not in (OURS, "WindowDataset")}
     best = min(peers, key=lambda name: peers[name])
-    own = min((name for name in found if kind_of(name) == OURS or name == DEFAULT), key=lambda name: found[name]["us"])
+    own = min((name for name in found if kind_of(name) == OURS), key=lambda name: found[name]["us"])
     ratio, default_ratio = peers[best] / found[own]["us"], peers[best] / found[DEFAULT]["us"]
     print(f"best peer {best}: {ratio:.1f} x {own}, {default_ratio:.1f} x {DEFAULT}")
     versions = {peer: importlib.metadata.version(peer) for peer in ("torch", *PEERS) if peer not in lacking}
