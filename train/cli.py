@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +36,12 @@ class Task(StrEnum):
     LINEAR_PROBE = "linear_probe"
 
 
+def _a_number(value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("nan is not a number of GiB; give one, as in 79.5")
+    return value
+
+
 Store = Annotated[Path | None, typer.Option(help="The store to look into; default: the one of the run.")]
 Split = Annotated[str | None, typer.Option(help="The split; default: the validation split of the run.")]
 
@@ -62,17 +69,39 @@ def plan(
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in batch_size=512")] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Training processes, all on one host.")] = 1,
     cores: Annotated[int | None, typer.Option(min=1, help="Of that host; default: of this one.")] = None,
+    memory_gib: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1 << 20,
+            callback=_a_number,
+            help="Free memory of each rank's device; default: what is free here, which ranks on a CPU share.",
+        ),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Train a few steps, in this process, for their time and memory; keeps and writes nothing."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text; sizes in bytes.")] = False,
 ) -> None:
-    """Print what a run would read and hold, before anything runs: steps, memory, workers, padding."""
+    """Print what a run would read and hold, before anything runs: steps, memory, the largest queue, workers."""
     with held_interrupts():
         from shared.config import load_config
         from shared.fingerprint import canonical_json
         from train.config import FitConfig
+        from train.negatives.config import GIB
         from train.plan import lines
         from train.plan import plan as make_plan
 
-    found = make_plan(load_config(config, FitConfig, overrides or []), ranks=ranks, cores=cores)
+    found = make_plan(
+        load_config(config, FitConfig, overrides or []),
+        ranks=ranks,
+        cores=cores,
+        memory=None if memory_gib is None else int(memory_gib * GIB),
+        measured=measure,
+    )
     typer.echo(canonical_json(found).decode().rstrip() if as_json else lines(found))
 
 

@@ -70,8 +70,7 @@ class Trainer:
     def run(self) -> None:
         """Train until the last step, a stop, a signal, or a number that is not finite."""
         start = self._resume()
-        parts = self.parts
-        self.log.say(describe(self.config, self.world, parts.sources, parts.order, self.total, parts.model))
+        self.log.say(describe(self.parts))
         if start >= self.total or self.validation.why_stop():
             self.log.say(f"complete: {self.validation.why_stop() or f'all {self.total} steps are done'}; nothing to do")
             return

@@ -110,6 +110,23 @@ def _sgd(config: OptimConfig) -> tuple[Any, dict[str, Any]]:
 _KINDS: dict[str, Callable[[OptimConfig], tuple[Any, dict[str, Any]]]] = {"adamw": _adamw, "sgd": _sgd}
 
 
+def state_bytes(config: OptimConfig, parameter: torch.Tensor) -> int:
+    """What the optimizer remembers of a parameter that learns, once it has taken a step."""
+    return _STATES[config.name](config, parameter.numel() * parameter.element_size())
+
+
+def _adamw_state(_config: OptimConfig, of_parameter: int) -> int:
+    # Two moments (Loshchilov and Hutter 2019, algorithm 2), and the number of steps in one float32.
+    return 2 * of_parameter + 4
+
+
+def _sgd_state(config: OptimConfig, of_parameter: int) -> int:
+    return of_parameter if config.momentum else 0
+
+
+_STATES: dict[str, Callable[[OptimConfig, int], int]] = {"adamw": _adamw_state, "sgd": _sgd_state}
+
+
 def freeze_parameters(model: nn.Module, patterns: Sequence[str]) -> None:
     """Parameters whose name matches any pattern stop learning. Raises RequestError for a pattern without a match."""
     for pattern in patterns:

@@ -1,4 +1,4 @@
-"""`train plan`: what a run would read and hold, from its config and the stores alone; nothing is trained or written."""
+"""`train plan`: what a run would read and hold, from its config and the stores; nothing is written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from shared.store import open_store
 from shared.window_table import WindowTable
 from train.config import FitConfig
 from train.data import WindowData
+from train.delivery.arrays import BatchShape
 from train.delivery.ring import slot_bytes
 from train.delivery.sizing import available_cores, ring_slots, workers_for
+from train.memory_plan import memory_lines, memory_plan
 from train.order import BatchOrder
 from train.sources import Sources, build_order, open_sources
 
@@ -19,10 +21,13 @@ from train.sources import Sources, build_order, open_sources
 _LOOKED_AT = 500
 
 
-def plan(config: FitConfig, *, ranks: int, cores: int | None) -> dict[str, Any]:
+def plan(
+    config: FitConfig, *, ranks: int, cores: int | None, memory: int | None = None, measured: bool = False
+) -> dict[str, Any]:
     """Plain values, sizes in bytes. ranks: training processes, all on one host. cores: of that host, None for this one.
 
-    Raises RequestError, StoreError and DamageFound as training would.
+    memory: bytes that a rank has on its device, None for what is free here. measured: train a few steps, too, and tell
+    what they took. Raises RequestError, EnvironmentLacking, StoreError and DamageFound as training would.
     """
     main = WindowData(
         open_store(config.store), config.set, config.train_split, stream=config.stream, config=config.data
@@ -30,15 +35,17 @@ def plan(config: FitConfig, *, ranks: int, cores: int | None) -> dict[str, Any]:
     sources = open_sources(config, main)
     order = build_order(sources, config, ranks)
     first, cores = order.steps_before(1), cores or available_cores()
+    shapes = sources.shapes(order, ranks)
     return {
         "sources": [_source(sources, number) for number in range(len(sources.datas))],
         "steps": config.total_steps(order),
         "steps_first_epoch": first,
         "left_out_first_epoch": order.left_out,
         "ranks": ranks,
-        **_memory(config, sources, order, ranks),
+        **_batches(config, shapes),
         "workers": {"configured": config.data.workers, "advised": workers_for(cores, ranks), "cores": cores},
         **_looked_at(sources, order, first),
+        **memory_plan(config, main, sources, shapes, ranks=ranks, memory=memory, measured=measured),
     }
 
 
@@ -56,9 +63,8 @@ def _source(sources: Sources, number: int) -> dict[str, Any]:
     }
 
 
-def _memory(config: FitConfig, sources: Sources, order: BatchOrder, ranks: int) -> dict[str, int]:
+def _batches(config: FitConfig, shapes: list[BatchShape]) -> dict[str, int]:
     """Of one rank: the largest batch, and the ring that holds it with those ahead."""
-    shapes = sources.shapes(order, ranks)
     slots = ring_slots(config.data.workers, config.data.prefetch)
     return {
         "batch": max(shape.bytes for shape in shapes),
@@ -126,5 +132,6 @@ def lines(found: dict[str, Any]) -> str:
             f"{workers['cores']} cores and {ranks} rank(s) on one host",
             f"padding    {padding['rows']:.1%} of the rows, {padding['tokens']:.1%} of the tokens "
             f"({padding['batches']:,} batches of the first epoch looked at)",
+            *memory_lines(found),
         ]
     )

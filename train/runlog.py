@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from shared.atomic import replace_file
 from shared.errors import DamageFound
-from train.config import FitConfig
-from train.distributed import World
 from train.health import Sign
-from train.order import BatchOrder
-from train.sources import Sources
+from train.memory import plan_memory
+from train.parts import Parts
 from train.tensorboard_files import TensorBoardFiles
 
 METRICS_FILE = "metrics.jsonl"
@@ -98,27 +95,57 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return record
 
 
-def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrder, total: int, model: nn.Module) -> str:
+def describe(parts: Parts) -> str:
     """What the run will do, for people to read before it does it."""
-    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    config, order, total = parts.config, parts.order, parts.total
+    trained = sum(parameter.numel() for parameter in parts.model.parameters() if parameter.requires_grad)
+    frozen = sum(parameter.numel() for parameter in parts.model.parameters() if not parameter.requires_grad)
     warmup, first = round(config.schedule.warmup * total), order.steps_before(1)
     return "\n".join(
         [
-            *_source_lines(config, world, sources, order),
+            *_source_lines(parts),
             *([] if config.negatives is None else [f"remembered {config.negatives.described()}"]),
             f"steps      {total} = {total / first:g} times the {first} of the first epoch ({order.left_out} samples of "
             "it left out)",
             f"rate       {config.optim.name}, peak {config.optim.described(config.batch_size)}",
             f"schedule   {warmup} warm-up steps, then {config.schedule.name}",
             f"parameters {trained:,} trained, {frozen:,} frozen",
+            _memory_line(parts),
             f"run        {config.run}",
         ]
     )
 
 
-def _source_lines(config: FitConfig, world: World, sources: Sources, order: BatchOrder) -> Iterator[str]:
+def _memory_line(parts: Parts) -> str:
+    """As `train plan` counts it."""
+    ranks, device = parts.world.size, parts.world.device
+    planned = plan_memory(
+        parts.config,
+        parts.model,
+        ranks=ranks,
+        device=device,
+        shapes=parts.sources.shapes(parts.order, ranks),
+        videos=parts.sources.videos,
+        teacher=0 if parts.teacher is None else parts.teacher.bytes,
+    )
+    counts = {
+        "parameters": planned.parameters,
+        "gradients": planned.gradients,
+        "optimizer": planned.optimizer,
+        "other towers": planned.keys + planned.teacher,
+        "batches": planned.batches,
+        "negatives": sum(planned.negatives),
+    }
+    shown = ", ".join(f"{name} {count / (1 << 20):,.1f}" for name, count in counts.items() if count)
+    return (
+        f"memory     planned: at least {planned.total / (1 << 20):,.1f} MiB on each rank's {device.type} ({shown}); "
+        "what the towers keep for the gradient comes on top (train plan --measure)"
+    )
+
+
+def _source_lines(parts: Parts) -> Iterator[str]:
     """What is trained on, of each store, and in which batches."""
+    config, world, sources, order = parts.config, parts.world, parts.sources, parts.order
     several = len(sources.datas) > 1
     for number, (source, data) in enumerate(zip(sources.settings, sources.datas, strict=True)):
         shapes = [shape for shape in order.shapes() if shape.source == number]

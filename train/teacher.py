@@ -19,6 +19,11 @@ class TeacherTowers:
     def __init__(self, model: TwoTower, fingerprint: str, world: World) -> None:
         self._towers, self.fingerprint, self._world = model.requires_grad_(False).eval(), fingerprint, world
 
+    @property
+    def bytes(self) -> int:
+        """Of its weights and buffers."""
+        return sum(x.numel() * x.element_size() for x in (*self._towers.parameters(), *self._towers.buffers()))
+
     @torch.no_grad()
     def __call__(self, *inputs: torch.Tensor) -> Teacher:
         """Embeddings of this rank's videos and of everybody's texts; `inputs` as of a model, without dropout."""

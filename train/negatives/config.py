@@ -9,7 +9,7 @@ from pydantic import Field
 from shared.config import Config
 from shared.errors import RequestError
 
-_GIB = 1 << 30
+GIB = 1 << 30
 
 
 def memory_bytes(rows: int, dim: int, itemsize: int) -> int:
@@ -25,9 +25,9 @@ class MemoryConfig(Config):
     def check_bytes(self, rows: int, dim: int, itemsize: int) -> None:
         """Raise RequestError unless `rows` embeddings for each of both sides fit into the limit."""
         needed = memory_bytes(rows, dim, itemsize)
-        if needed > self.limit_gib * _GIB:
+        if needed > self.limit_gib * GIB:
             raise RequestError(
-                f"negatives: 2 sides x {rows:,} x {dim} dimensions x {itemsize} bytes = {needed / _GIB:.3g} GiB, more "
+                f"negatives: 2 sides x {rows:,} x {dim} dimensions x {itemsize} bytes = {needed / GIB:.3g} GiB, more "
                 f"than negatives.limit_gib={self.limit_gib:g}; lower {self._lower} or raise the limit"
             )
 

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from shared.cli import guarded
 from shared.config import load_config
@@ -97,3 +98,76 @@ def test_a_request_that_cannot_be_trained_is_refused_alike(config, capsys):
     assert "batch_size=8" in capsys.readouterr().err
     assert command(str(config), "train_split=none") == 2
     assert "no windows of split 'none'" in capsys.readouterr().err
+
+
+def test_the_largest_queue_of_a_given_memory_by_hand(config):
+    small = ["model.dim=16", "model.text={name: words, word_dim: 2, hidden: 4}", "order.candidates=2"]
+    found = plan(load_config(config, FitConfig, small), ranks=1, cores=2, memory=1 << 28)
+    memory, queue = found["memory"], found["queue"]
+    assert memory["device"] == "cpu"
+    # 2 sides x (16 numbers and an id), and laid out for the loss 17 numbers, sums and flags.
+    each = 2 * (16 * 4 + 8) + 2 * (17 * 4 + 16)
+    assert queue["bytes_an_entry"] == each
+    # Similarities with so many stand in tiles, the largest of 512 entries and 16 captions, 4 times in its backward.
+    tile = 512 * 16 * 4 * 4 + 512 * (16 + 2) * 4
+    assert memory["logits"] > memory["update"]
+    assert queue["model"] == memory["planned"] + tile
+    assert queue["largest"] == ((1 << 28) - queue["model"]) // each
+    assert queue["configured"] is None
+
+
+@pytest.mark.parametrize("kind", ["queue", "moco"])
+def test_a_queue_of_k_fits_and_of_one_more_does_not(config, kind):
+    def configured(size: int, *more: str):
+        overrides = ["model.dim=16", f"negatives={{name: {kind}, size: {size}}}", *more]
+        return plan(load_config(config, FitConfig, overrides), ranks=1, cores=2, memory=1 << 26)["queue"]
+
+    largest = configured(1)["largest"]
+    at_k, above = configured(largest), configured(largest + 1)
+    assert at_k["largest"] == above["largest"] == largest
+    assert (at_k["configured"]["fits"], above["configured"]["fits"]) == (True, False)
+    assert at_k["model"] + at_k["configured"]["bytes"] <= 1 << 26 < above["model"] + above["configured"]["bytes"]
+
+
+def test_key_towers_leave_less_room(config):
+    models = [
+        plan(load_config(config, FitConfig, [f"negatives={{name: {kind}, size: 9}}"]), ranks=1, cores=2)["queue"][
+            "model"
+        ]
+        for kind in ("queue", "moco")
+    ]
+    parameters = plan(load_config(config, FitConfig), ranks=1, cores=2)["memory"]["parameters"]
+    assert models[1] - models[0] == parameters
+
+
+def test_it_says_where_each_figure_comes_from(config, capsys):
+    small = ["model.dim=16", "model.text={name: words, word_dim: 6, hidden: 12}"]
+    assert command(str(config), *small, "--memory-gib", "0.5", "negatives={name: queue, size: 100}") == 0
+    text = capsys.readouterr().out
+    for words in ("parameters ", "gradients ", "optimizer ", "logits ", "planned    at least ", "negatives  "):
+        assert f"\n{words}" in text
+    assert "K = (free 536,870,912 - model " in text
+    assert "free as given, model as planned" in text
+    assert "negatives.name=queue, size=100 fits" in text
+    assert command(str(config), *small, "--ranks", "2", "--memory-gib", "0", "shard=1") == 0
+    text = capsys.readouterr().out
+    assert "queue      at most 0 videos" in text
+    assert "DDP's buckets hold them" in text
+    assert command(str(config), *small, "negatives={name: queue, size: 100, limit_gib: 0.00001}") == 0
+    assert "training refuses it" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_for_a_gpu_that_is_not_here(config, capsys):
+    assert command(str(config), "device=cuda", "--memory-gib", "79.5") == 0
+    assert "MiB on each rank's cuda" in capsys.readouterr().out
+    assert command(str(config), "device=cuda") == 0
+    assert "give --memory-gib for the largest queue" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "much"])
+def test_a_memory_that_is_none_is_refused(config, value, capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(["plan", str(config), "--memory-gib", value])
+    assert ended.value.code == 2
+    assert "memory-gib" in capsys.readouterr().err
