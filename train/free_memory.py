@@ -26,7 +26,8 @@ def available_bytes(root: Path = Path("/")) -> int:
 
     root: where proc and sys are.
     """
-    return max(0, min([psutil.virtual_memory().available, *_rooms(root)]))
+    of_host: int = psutil.virtual_memory().available
+    return max(0, min([of_host, *_rooms(root)]))
 
 
 def _rooms(root: Path) -> Iterator[int]:

@@ -158,7 +158,8 @@ def _peak(step: TrainStep, batch: Batch, number: int, world: World) -> int:
     torch.cuda.reset_peak_memory_stats(world.device)
     step(batch, number)
     _wait(world)
-    return torch.cuda.max_memory_allocated(world.device) - before
+    most: int = torch.cuda.max_memory_allocated(world.device)
+    return most - before
 
 
 def _wait(world: World) -> None:

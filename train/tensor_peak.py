@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 
-class TensorPeak(TorchDispatchMode):
+class TensorPeak(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context that counts the storages that operations inside it make, forward and backward, until they are freed.
 
     peak: bytes, the most that lived at once. Storages from before are not counted, nor what an operation takes and
@@ -19,7 +19,7 @@ class TensorPeak(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
         self._live = 0
         self._known = WeakIdKeyDictionary()
@@ -29,7 +29,7 @@ class TensorPeak(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         for tensor in _tensors((args, kwargs)):
-            self._known.setdefault(tensor.untyped_storage(), None)
+            self._known[tensor.untyped_storage()] = None
         result = func(*args, **kwargs)
         for tensor in _tensors(result):
             self._count(tensor.untyped_storage())
