@@ -150,7 +150,8 @@ def _fill(parts: Parts) -> None:
 def _peak(step: TrainStep, batch: Batch, number: int, world: World) -> int:
     step.optimizer.zero_grad(set_to_none=True)
     if world.device.type != "cuda":
-        with TensorPeak() as tensors:
+        tensors = TensorPeak()
+        with tensors:
             step(batch, number)
         return tensors.peak
     _wait(world)
