@@ -16,6 +16,7 @@ from train.config import FitConfig
 from train.distributed import World
 from train.health import Sign
 from train.order import BatchOrder
+from train.sharding import described
 from train.sources import Sources
 from train.tensorboard_files import TensorBoardFiles
 
@@ -103,6 +104,7 @@ def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrde
     trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
     warmup, first = round(config.schedule.warmup * total), order.steps_before(1)
+    spread = described(config.shard, config.offload, world)
     return "\n".join(
         [
             *_source_lines(config, world, sources, order),
@@ -112,6 +114,7 @@ def describe(config: FitConfig, world: World, sources: Sources, order: BatchOrde
             f"rate       {config.optim.name}, peak {config.optim.described(config.batch_size)}",
             f"schedule   {warmup} warm-up steps, then {config.schedule.name}",
             f"parameters {trained:,} trained, {frozen:,} frozen",
+            *([] if spread is None else [f"spread     {spread}"]),
             f"run        {config.run}",
         ]
     )
