@@ -4,7 +4,8 @@ ZeRO stages 2 and 3: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward
 sections 5.2 and 5.3; FSDP2 is `torch.distributed.fsdp.fully_shard`. In both, a rank keeps its rows of every parameter,
 and with them its share of the gradients and of the optimizer's state. Units (the layers of a transformer, and the rest
 of a tower) are gathered for a forward; stage 2 keeps them until the backward is over, stage 3 frees them after the
-forward and gathers them again for the backward.
+forward and gathers them again for the backward. In bfloat16 the layers keep their casts of the weights for the backward
+either way, two bytes a parameter.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from train.model import ModelConfig, TokenSpec, TwoTower, VideoHeadConfig, Words
 from train.model.row_transformer import TransformerConfig
 from train.model.temperature import TemperatureConfig
 from train.optim import OptimConfig, build_optimizer
+from train.precision import Precision
 from train.sharded_state import full_state, load_full_state, load_whole_model, whole_model
 from train.sharded_towers import ShardedTowers, runs_together
 from train.step import TrainStep
@@ -64,15 +65,18 @@ def make_batch(world: World) -> Batch:
     ).to(world.device)
 
 
-def make_step(model: TwoTower, world: World, sharded: ShardedTowers | None) -> TrainStep:
+def make_step(
+    model: TwoTower, world: World, sharded: ShardedTowers | None, name: str = "adamw", precision: Precision = "float32"
+) -> TrainStep:
     return TrainStep(
         model,
-        build_optimizer(model, OptimConfig(lr=0.01)),
+        build_optimizer(model, OptimConfig(name=name, lr=0.01)),
         Loss(SigmoidConfig()),
         world,
         factor=lambda _: 1.0,
         clip=0.1,
         total_steps=9,
+        precision=precision,
         sharded=sharded,
         micro_batches=2,
     )
@@ -114,6 +118,21 @@ def test_steps_and_what_is_saved_are_those_of_whole_towers(world, shard, offload
     assert ours(make_batch(world), 2).loss == pytest.approx(after.loss, rel=1e-9)
     sizes = {parameter.to_local().device.type for parameter in model.parameters() if isinstance(parameter, DTensor)}
     assert sizes == {"cpu" if offload else world.device.type}
+
+
+@pytest.mark.parametrize("shard", [2, 3])
+def test_half_precision_is_that_of_whole_towers(world, shard):
+    plain, model = make_model(world).float(), make_model(world).float()
+    sharded = ShardedTowers(model, world, shard)
+    batch = make_batch(world)
+    seen: list[torch.dtype] = []
+    model.text.hidden.register_forward_hook(lambda *arguments: seen.append(arguments[2].dtype))
+    ours, theirs = (
+        [make_step(towers, world, spread, "sgd", "bfloat16")(batch, index).loss for index in range(2)]
+        for towers, spread in ((model, sharded), (plain, None))
+    )
+    assert ours == pytest.approx(theirs, rel=1e-6)
+    assert set(seen) == {torch.bfloat16}
 
 
 def test_a_batch_norm_that_learns_is_refused_and_a_frozen_one_is_not(world):
