@@ -87,7 +87,7 @@ class ShardedTowers:
             yield
         finally:
             self._link.silent = False
-            # Of units that are gathered still, which forget about them only as a whole.
+            # Gradients of units that are gathered still would else be held, unseen, until their next backward.
             self._model.zero_grad(set_to_none=True)
             for tower in self._begun:
                 _forget(tower)
