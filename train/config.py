@@ -20,7 +20,7 @@ from train.order import BatchOrder, MixtureConfig, OrderConfig
 from train.precision import Precision
 from train.retrieval import EvaluateConfig, check_metric
 from train.schedule import ScheduleConfig
-from train.sharding import Shard
+from train.sharding import Shard, shard_fault
 from train.towers import DdpConfig
 
 
@@ -43,7 +43,10 @@ class FitConfig(Config):
     stay in float32.
     compile: whether torch compiles the towers, which takes a while in the first steps. sync_batch_norm: batch norms
     take their statistics from all ranks' clips; on GPUs alone. ddp: how ranks average their gradients.
-    shard: `1` spreads the optimizer's state over the ranks (ZeRO stage 1); checkpoints hold all of it either way.
+    shard: `1` spreads the optimizer's state over the ranks (ZeRO stage 1), `2` the gradients too, and the parameters
+    between two steps (stage 2), `3` the parameters within a step too (stage 3); checkpoints hold all of it either way.
+    offload: with shard 2 or 3 on GPUs, keep each rank's share of parameters, gradients and optimizer state in CPU
+    memory and compute the update there; on device cpu it changes nothing.
     log_every: steps between lines of metrics.jsonl. tensorboard: write the same curves for TensorBoard, too, into the
     run folder's `tensorboard`. eval_every: epochs between validations, 0 for none. stop: when to end before the last
     step, null for never.
@@ -78,6 +81,7 @@ class FitConfig(Config):
     sync_batch_norm: bool = False
     ddp: DdpConfig = DdpConfig()
     shard: Shard = "none"
+    offload: bool = False
     log_every: int = Field(default=10, ge=1)
     tensorboard: bool = False
     eval_every: int = Field(default=1, ge=0)
@@ -111,6 +115,9 @@ class FitConfig(Config):
                 f"ddp.static_graph=true with micro_batches={self.micro_batches}: only the last part of a step "
                 "averages, which DDP takes for another graph; choose one of them"
             )
+        fault = shard_fault(self)
+        if fault is not None:
+            raise ValueError(fault)
         check_metric(self.checkpoint.metric, self.evaluate)
         return self
 
@@ -129,7 +136,7 @@ class FitConfig(Config):
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by
 # fingerprint.
 _FREE: dict[str, Any] = dict.fromkeys((
-    "store", "run", "stream", "val_split", "micro_batches", "compile", "ddp", "shard", "device", "timeout_s",
+    "store", "run", "stream", "val_split", "micro_batches", "compile", "ddp", "shard", "offload", "device", "timeout_s",
     "log_every", "tensorboard", "eval_every", "stop", "checkpoint", "resume", "evaluate",
 ), True) | {
     "data": set(MAKING), "loss": {"teacher"}, "mixture": {"sources": {"__all__": {"store", "stream"}}},

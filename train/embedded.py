@@ -15,6 +15,7 @@ from train.delivery.windows import first_captions
 from train.distributed import World, gather_plain
 from train.metrics import Pairs
 from train.model import TwoTower
+from train.sharded_towers import runs_together
 
 Captions = Literal["first", "all", "mean"]
 
@@ -60,7 +61,7 @@ def embed_split(
     model.eval()
     table = data.windows
     video_ND = _in_blocks(
-        len(data), batch_size, model.dim, world, lambda window_B: _videos(model, data, window_B, world.device)
+        len(data), batch_size, model, world, lambda window_B: _videos(model, data, window_B, world.device)
     )
     window_P = np.repeat(np.arange(len(data)), table.bag_W)
     caption_P = np.asarray(table.candidates)
@@ -72,7 +73,7 @@ def embed_split(
     window_P, caption_P = window_P[kept_P], caption_P[kept_P]
     caption_M, text_P = np.unique(caption_P, return_inverse=True)
     text_MD = _in_blocks(
-        len(caption_M), batch_size, model.dim, world, lambda n: _texts(model, data, caption_M[n], world.device)
+        len(caption_M), batch_size, model, world, lambda n: _texts(model, data, caption_M[n], world.device)
     )
     model.train(was_training)
     text_P_, window_P_ = (torch.from_numpy(x).to(world.device) for x in (text_P, window_P))
@@ -106,24 +107,26 @@ def _texts(model: TwoTower, data: WindowData, caption_B: np.ndarray, device: tor
 
 
 def _in_blocks(
-    count: int, batch_size: int, dim: int, world: World, embed: Callable[[np.ndarray], torch.Tensor]
+    count: int, batch_size: int, model: TwoTower, world: World, embed: Callable[[np.ndarray], torch.Tensor]
 ) -> torch.Tensor:
     """float32 (count, dim): `embed` of the numbers 0 .. count - 1, a block at a time.
 
     The same blocks at every world size, which go round the ranks: so a sample always meets the same neighbours, and
-    none is repeated to fill up.
+    none is repeated to fill up; where the model runs on all ranks together, one without a block runs along.
     """
     batch_size = max(1, min(batch_size, count))
     blocks = range(0, count, batch_size)
     rounds = -(-len(blocks) // world.size)
     number_R = torch.full((rounds * batch_size,), -1, dtype=torch.int64, device=world.device)
-    table_RD = torch.zeros(rounds * batch_size, dim, device=world.device)
+    table_RD = torch.zeros(rounds * batch_size, model.dim, device=world.device)
     for place, start in enumerate(blocks[world.rank :: world.size]):
         number_B = np.arange(start, min(start + batch_size, count))
         rows = slice(place * batch_size, place * batch_size + len(number_B))
         table_RD[rows] = embed(number_B).float()
         number_R[rows] = torch.from_numpy(number_B).to(world.device)
+    if len(blocks[world.rank :: world.size]) < rounds and runs_together(model):
+        embed(np.arange(batch_size))
     table_RD, number_R = gather_plain(table_RD, world), gather_plain(number_R, world)
-    ordered_ND = torch.empty(count, dim, device=world.device)
+    ordered_ND = torch.empty(count, model.dim, device=world.device)
     ordered_ND[number_R[number_R >= 0]] = table_RD[number_R >= 0]
     return ordered_ND

@@ -14,6 +14,8 @@ from torch import nn
 
 from shared.config import Config
 from shared.errors import RequestError
+from train.distributed import ALONE, World
+from train.sharded_state import gradient_norm, held
 from train.sharding import sharded_optimizer
 
 # Goyal et al. 2017 show linear scaling for SGD with warm-up; beyond this it is to be tried, not trusted.
@@ -87,7 +89,8 @@ def build_optimizer(
     """Freeze what the config names, and an optimizer over what is left. Every group carries its peak rate as `peak_lr`.
 
     batch_size: the global batch, for a rate that follows it. sharded: spread its state over the ranks.
-    Call it before the model is wrapped in DDP: names are matched without a prefix, and DDP must know what is frozen.
+    Call it after towers are spread, whose parameters are others, and before the model is wrapped in DDP: names are
+    matched without a prefix, and DDP must know what is frozen.
     Raises RequestError when a pattern matches nothing or nothing is left to train.
     """
     freeze_parameters(model, config.freeze)
@@ -158,15 +161,16 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
         group["lr"] = group["peak_lr"] * factor
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None) -> torch.Tensor:
+def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None, world: World = ALONE) -> torch.Tensor:
     """Scale all gradients down to a total L2 norm of at most `limit`; returns the norm before, a scalar tensor.
 
-    Under DDP it is called after the gradients were averaged, so all ranks scale alike.
+    Several ranks call it after the gradients were averaged, so all scale alike; those that are spread over them count
+    as a whole.
     """
     owners = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = nn.utils.get_total_norm([owner.grad for owner in owners if owner.grad is not None])
+    norm = gradient_norm(owners, world)
     if limit is not None:
-        nn.utils.clip_grads_with_norm_(owners, limit, norm)
+        nn.utils.clip_grads_with_norm_([held(owner) for owner in owners], limit, norm)
     return norm
 
 

@@ -19,6 +19,8 @@ from train.optim import build_optimizer
 from train.order import BatchOrder
 from train.precision import check_precision
 from train.schedule import learning_rate_factor
+from train.sharded_towers import ShardedTowers
+from train.sharding import check_offload, shards_towers
 from train.sources import Sources, build_order, open_sources
 from train.step import TrainStep
 from train.teacher import TeacherTowers, open_teacher
@@ -27,7 +29,8 @@ from train.towers import compile_towers, synchronise_norms
 
 @dataclass(frozen=True)
 class Parts:
-    """data: of the main source. total: steps of the run. negatives, teacher: None where the config names none."""
+    """data: of the main source. total: steps of the run. negatives, teacher: None where the config names none.
+    sharded: None where each rank has the whole model."""
 
     config: FitConfig
     world: World
@@ -39,6 +42,7 @@ class Parts:
     optimizer: torch.optim.Optimizer
     negatives: Negatives | None
     teacher: TeacherTowers | None
+    sharded: ShardedTowers | None
 
     def identity(self) -> dict[str, Any]:
         """What decides the weights, beside the data; a teacher counts by its content, wherever it lies."""
@@ -60,6 +64,7 @@ class Parts:
             teacher=self.teacher,
             precision=config.precision,
             ddp=config.ddp,
+            sharded=self.sharded,
             micro_batches=config.micro_batches,
             say=say,
         )
@@ -71,6 +76,7 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
     ranks: that share a batch; None for those of `world`. Raises what its parts raise, before anything is trained.
     """
     check_precision(config.precision, world.device)
+    check_offload(config.offload, world)
     store = open_store(config.store)
     data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
     sources = open_sources(config, data)
@@ -79,10 +85,18 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
     model = build_model(config.model, input_dim=data.input_dim, tokens=sources.tokens).to(world.device)
     if config.sync_batch_norm:
         model = synchronise_norms(model, world)
+    sharded = _sharded(model, config, world)
     optimizer = build_optimizer(model, config.optim, config.batch_size, sharded=config.shard == 1 and world.size > 1)
     teacher = open_teacher(config.loss, data, sources.tokens, world)
     negatives = build_negatives(config.negatives, model, world, videos=sources.videos, seed=config.seed)
     if config.compile:
         compile_towers(model)
     total = config.total_steps(order)
-    return Parts(config, world, data, sources, order, total, model, optimizer, negatives, teacher)
+    return Parts(config, world, data, sources, order, total, model, optimizer, negatives, teacher, sharded)
+
+
+def _sharded(model: TwoTower, config: FitConfig, world: World) -> ShardedTowers | None:
+    if not shards_towers(config.shard, world):
+        return None
+    varies = config.ddp.find_unused_parameters is True
+    return ShardedTowers(model, world, config.shard, offload=config.offload, varies=varies)

@@ -14,6 +14,7 @@ from shared.errors import DamageFound
 from train.health import Sign
 from train.memory import plan_memory
 from train.parts import Parts
+from train.sharding import described
 from train.tensorboard_files import TensorBoardFiles
 
 METRICS_FILE = "metrics.jsonl"
@@ -101,6 +102,7 @@ def describe(parts: Parts) -> str:
     trained = sum(parameter.numel() for parameter in parts.model.parameters() if parameter.requires_grad)
     frozen = sum(parameter.numel() for parameter in parts.model.parameters() if not parameter.requires_grad)
     warmup, first = round(config.schedule.warmup * total), order.steps_before(1)
+    spread = described(config.shard, config.offload, parts.world)
     return "\n".join(
         [
             *_source_lines(parts),
@@ -110,6 +112,7 @@ def describe(parts: Parts) -> str:
             f"rate       {config.optim.name}, peak {config.optim.described(config.batch_size)}",
             f"schedule   {warmup} warm-up steps, then {config.schedule.name}",
             f"parameters {trained:,} trained, {frozen:,} frozen",
+            *([] if spread is None else [f"spread     {spread}"]),
             _memory_line(parts),
             f"run        {config.run}",
         ]

@@ -22,7 +22,7 @@ from train.checkpoint import (
 from train.distributed import broadcast_seed
 from train.health import Health
 from train.parts import Parts
-from train.sharding import full_state
+from train.sharded_state import full_state, load_full_state, load_whole_model, whole_model
 from train.step import TrainStep
 from train.streams import Purpose, begin_stream
 from train.validation import Validation
@@ -68,11 +68,11 @@ class Saving:
         return done, said
 
     def _content(self, done: int, random_state_N: torch.Tensor) -> dict[str, Any]:
-        """Every rank calls it, because every rank's generators are in it, and its part of a sharded optimizer."""
+        """Every rank calls it, because every rank's generators are in it, and its share of what is spread."""
         parts = self._parts
         return {
-            "model": parts.model.state_dict(),
-            "optimizer": full_state(parts.optimizer),
+            "model": whole_model(parts.model, parts.world),
+            "optimizer": full_state(parts.optimizer, parts.world),
             "step": self._step.state_dict(),
             "negatives": None if parts.negatives is None else parts.negatives.state_dict(),
             "order": parts.order.state(done),
@@ -131,7 +131,7 @@ def restore_parts(parts: Parts, content: dict[str, Any], path: Path, advice: str
             + "\n  ".join(changed)
             + f"\n{advice}"
         )
-    parts.model.load_state_dict(content["model"])
-    parts.optimizer.load_state_dict(content["optimizer"])
+    load_whole_model(parts.model, content["model"], parts.world)
+    load_full_state(parts.optimizer, content["optimizer"], parts.world)
     if parts.negatives is not None:
         parts.negatives.load_state_dict(content["negatives"], parts.model)

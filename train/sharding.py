@@ -1,17 +1,29 @@
-"""The optimizer's state spread over ranks: each updates a share of the parameters and sends them to the others.
+"""What ranks spread among each other instead of each holding all of it, and what cannot be spread.
 
-ZeRO stage 1: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 5.1.
+ZeRO: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.
+Stage 1 spreads the optimizer's state: each rank updates a share of the parameters and sends them to the others. Stages
+2 and 3 are `train.sharded_towers`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-Shard = Literal["none", 1]
+from shared.errors import RequestError
+from train.distributed import World
+
+if TYPE_CHECKING:
+    from train.config import FitConfig
+
+Shard = Literal["none", 1, 2, 3]
+_SPREAD: dict[Shard, str] = {
+    1: "the optimizer's state",
+    2: "gradients and the optimizer's state",
+    3: "parameters, gradients and the optimizer's state",
+}
 
 
 def sharded_optimizer(
@@ -21,13 +33,54 @@ def sharded_optimizer(
     return ZeroRedundancyOptimizer(groups, optimizer_class=kind, **options)
 
 
-def full_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """On rank 0 the state of all parameters, as one process has it; all ranks call it, others may get {}.
+def shards_towers(shard: Shard, world: World) -> bool:
+    """Whether more than the optimizer is spread. One process has all of it."""
+    return shard in (2, 3) and world.size > 1
 
-    Any optimizer of the same kind loads it, spread or not, at any world size.
-    """
-    if isinstance(optimizer, ZeroRedundancyOptimizer):
-        optimizer.consolidate_state_dict(to=0)
-        if dist.get_rank() != 0:
-            return {}
-    return optimizer.state_dict()
+
+def described(shard: Shard, offload: bool, world: World) -> str | None:
+    """For people: what is spread, None for nothing."""
+    if shard == "none" or world.size == 1:
+        return None
+    where = ", each share in CPU memory" if offload and world.device.type == "cuda" else ""
+    return f"{_SPREAD[shard]} over {world.size} ranks (shard={shard}){where}"
+
+
+def check_offload(offload: bool, world: World) -> None:
+    """Raise RequestError where one GPU process asks for it: it spreads nothing, and nothing would be offloaded."""
+    if offload and world.size == 1 and world.device.type == "cuda":
+        raise RequestError(
+            "offload=true on one process, which spreads nothing: start several ranks with `torchrun --standalone "
+            "--nproc-per-node=N -m train ...`, or set offload=false"
+        )
+
+
+def shard_fault(config: FitConfig) -> str | None:
+    """What a configuration asks for that cannot be had with what it spreads, and what to do; None where all can."""
+    if config.shard not in (2, 3):
+        if config.offload:
+            return (
+                f"offload=true with shard={config.shard}: only parameters that are spread over the ranks are kept in "
+                "CPU memory; set shard=2 or shard=3, or leave offload out"
+            )
+        return None
+    clash = next((text for text, asked in _clashes(config).items() if asked), None)
+    if clash is None:
+        return None
+    return f"{clash}; leave it out, or set shard=1 or shard=none"
+
+
+def _clashes(config: FitConfig) -> dict[str, bool]:
+    spread = f"with shard={config.shard}"
+    moco = config.negatives is not None and config.negatives.name == "moco"
+    return {
+        f"negatives.name=moco {spread}: the key towers follow whole weights, which no rank has": moco,
+        f"compile=true {spread}: torch would compile across the layers that are gathered one by one": config.compile,
+        f"sync_batch_norm=true {spread}: batch norms keep their statistics alike on all ranks by DDP, which is not "
+        "used": config.sync_batch_norm,
+        f"precision=float16 {spread}: its scale would have to be agreed on by ranks that each see a share of the "
+        "gradients (precision=bfloat16 needs no scale)": config.precision == "float16",
+        f"ddp.static_graph=true {spread}: gradients are averaged by FSDP2, not by DDP": config.ddp.static_graph,
+        f"ddp.bucket_cap_mb={config.ddp.bucket_cap_mb} {spread}: gradients are averaged layer by layer, not in "
+        "buckets": config.ddp.bucket_cap_mb != type(config.ddp)().bucket_cap_mb,
+    }

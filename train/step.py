@@ -23,6 +23,7 @@ from train.negatives.fresh import Fresh
 from train.optim import clip_gradients, set_learning_rate
 from train.out_of_memory import MicroBatches, Rehearsal, tell_memory
 from train.precision import SMALLEST_SCALE, Precision, make_scaler
+from train.sharded_towers import ShardedTowers
 from train.teacher import TeacherTowers
 from train.timing import GradientWait
 from train.towers import DdpConfig, Inputs, Towers
@@ -75,7 +76,8 @@ class _Done(NamedTuple):
 class TrainStep:
     """Calls in a row are the training; all state is in `model`, `optimizer`, `negatives` and the step's number.
 
-    model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks.
+    model: the bare model, for checkpoints and evaluation. The forward goes through DDP when there are several ranks,
+    unless its towers are spread over them: sharded.
     factor: learning-rate factor of a 0-based step number. total_steps: of the run, for a scheduled temperature.
     negatives: beyond the batch, or None. teacher: for a loss that names one. precision: of the towers.
     scaler: of the loss, None for the one that the precision needs. ddp: how ranks average gradients.
@@ -97,6 +99,7 @@ class TrainStep:
         teacher: TeacherTowers | None = None,
         precision: Precision = "float32",
         ddp: DdpConfig | None = None,
+        sharded: ShardedTowers | None = None,
         scaler: torch.amp.GradScaler | None = None,
         micro_batches: int = 1,
         say: Callable[[str], None] = print,
@@ -109,9 +112,9 @@ class TrainStep:
         self._clip = clip
         self._total_steps = total_steps
         self._negatives, self._teacher = negatives, teacher
-        self._waits = GradientWait(model.parameters() if world.size > 1 else ())
+        self._waits = GradientWait(model.parameters() if world.size > 1 and sharded is None else ())
         self._scaler = scaler or make_scaler(precision, world.device)
-        self._towers = Towers(model, world, precision, ddp)
+        self._towers = Towers(model, world, precision, ddp, sharded)
         self.micro_batches = MicroBatches(micro_batches, model, world, say)
         self._rehearsal = Rehearsal(self._towers, world)
 
@@ -131,7 +134,7 @@ class TrainStep:
         video_ids_N = gather_plain(batch.video_ids_B, self._world)
         done = self._gradients(inputs, video_ids_N, index)
         self._scaler.unscale_(self.optimizer)
-        norm = clip_gradients(self.model.parameters(), self._clip)
+        norm = clip_gradients(self.model.parameters(), self._clip, self._world)
         result = self._result(done, norm, video_ids_N)
         if not result.skipped:
             self._take(done)
@@ -203,6 +206,7 @@ class TrainStep:
             with torch.autocast(loss.device.type, enabled=False):
                 torch.autograd.backward([self._scaler.scale(loss)])
             made.finish()
+            self._towers.average()
         return _Done(loss.detach(), embeddings, fresh)
 
     def _gathered(self, made: Made) -> Embeddings:

@@ -1,4 +1,4 @@
-"""The model as a step runs it: through DDP where there are several ranks, in the run's precision."""
+"""The model as a step runs it: through DDP or spread where there are several ranks, in the run's precision."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from train.checkpoint import random_state, set_random_state
 from train.distributed import World
 from train.model import Embeddings, TwoTower
 from train.precision import Precision, autocast
+from train.sharded_towers import ShardedTowers
 
 
 class DdpConfig(Config):
     """bucket_cap_mb: MiB of gradients that ranks average in one go. static_graph: every step uses the same parameters
-    in the same order, which saves DDP from looking.
+    in the same order, which saves DDP from looking. Both are refused with shard 2 and 3, which do without DDP.
     find_unused_parameters: whether DDP looks, in every step, for parameters that the embeddings do not depend on;
     `auto` where the first batch shows such. `true` is for towers that use other parameters from batch to batch.
     """
@@ -45,21 +46,33 @@ class Inputs(NamedTuple):
 
 
 class Towers:
-    """Calls give embeddings with their graph; the gradients of a backward are the mean over ranks.
+    """Calls give embeddings with their graph; the gradients of a backward are the mean over ranks, after `average`.
 
     Several ranks `join` before the first call, once it is known which parameters the embeddings depend on.
+    sharded: of the model, where its towers are spread over the ranks; there is no DDP then.
     """
 
-    def __init__(self, model: TwoTower, world: World, precision: Precision, ddp: DdpConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: TwoTower,
+        world: World,
+        precision: Precision,
+        ddp: DdpConfig | None = None,
+        sharded: ShardedTowers | None = None,
+    ) -> None:
         self._model, self._world, self._precision = model, world, precision
-        self._ddp = ddp or DdpConfig()
+        self._ddp, self._sharded = ddp or DdpConfig(), sharded
         self._forward: nn.Module = model
 
     def join(self, unused: list[str]) -> None:
         """Wrap the model in DDP; all ranks call it. unused: the same names on all ranks.
 
-        Raises RequestError where these would have DDP wait for ever, and the config forbids to look for them.
+        Raises RequestError where these would have DDP wait for ever, and the config forbids to look for them; of towers
+        that are spread, for a batch norm that learns.
         """
+        if self._sharded is not None:
+            self._sharded.refuse_training_norms()
+            return
         config = self._ddp
         if unused and config.find_unused_parameters is False and not config.static_graph:
             raise RequestError(
@@ -107,11 +120,12 @@ class Towers:
         for norm in norms:
             norm.eval()
         try:
-            with self.autocast():
-                made = self._model(*inputs)
-            outputs = [x for x in made if x is not None and x.requires_grad]
-            torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
-            return [name for name, p in self._model.named_parameters() if p.requires_grad and p.grad is None]
+            with nullcontext() if self._sharded is None else self._sharded.alone():
+                with self.autocast():
+                    made = self._model(*inputs)
+                outputs = [x for x in made if x is not None and x.requires_grad]
+                torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
+                return [name for name, p in self._model.named_parameters() if p.requires_grad and p.grad is None]
         finally:
             for norm in norms:
                 norm.train()
@@ -121,8 +135,16 @@ class Towers:
     def autocast(self) -> AbstractContextManager[object]:
         return autocast(self._world.device, self._precision)
 
+    def average(self) -> None:
+        """After the last backward of a step: every gradient is the mean over ranks."""
+        if self._sharded is not None:
+            self._sharded.average()
+
     def no_sync(self) -> AbstractContextManager[object]:
-        """Forwards and backwards in here leave gradients on their rank, for the next backward outside to average."""
+        """Forwards and backwards in here leave gradients on their rank, for the next backward outside to average.
+
+        Not of towers that are spread: whole gradients of several parts are what no rank has room for.
+        """
         if isinstance(self._forward, DistributedDataParallel):
             return self._forward.no_sync()
         return nullcontext()

@@ -41,12 +41,12 @@ class Validation:
         """
         assert self._data is not None
         model, world, config = self._parts.model, self._parts.world, self._parts.config.evaluate
-        refuse_bad_weights(model, done)
+        refuse_bad_weights(model, done, world)
         embedded = embed_split(model, self._data, world, config.batch_size, config.captions)
         try:
             metrics = measure(embedded, self._data, config, normalise=model.normalise)
         except RunFailed as error:
-            raise explained(error, model, done) from None
+            raise explained(error, model, done, world) from None
         # Every rank measures the same embeddings, perhaps on another kind of device: all must decide alike.
         value = broadcast_number(metric_value(metrics, self.metric), world)
         self._stop.count(value)

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 
 import train.losses.grid
 import train.losses.pairs
+import train.optim
 import train.step
 from train.accumulation import Cached
 from train.batch import Batch
@@ -33,6 +34,9 @@ from train.negatives.fresh import Fresh
 from train.negatives.keys import KeyTowers
 from train.negatives.queue import Queue, Ring
 from train.optim import OptimConfig, build_optimizer
+from train.sharded_state import held, whole
+from train.sharded_towers import ShardedTowers
+from train.sharding import Shard, shards_towers
 from train.teacher import TeacherTowers
 from train.towers import DdpConfig
 
@@ -48,10 +52,11 @@ class Case(BaseModel):
     optim: OptimConfig
     micro_batches: int = 1
     ddp: DdpConfig = DdpConfig()
-    sharded: bool = False
+    shard: Shard = "none"
     idle: bool = False  # a parameter that learns but that nothing depends on
-    # Clips that the last rank's video tower can take at a time.
+    # Clips that the last rank's video tower can take at a time, in its forward and in its backward.
     fits: int | None = None
+    fits_back: int | None = None
     fault: str | None = None
 
 
@@ -72,7 +77,9 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     model = build_model(case.model, input_dim=CHANNELS, tokens=tokens).double()
     if case.idle:
         model.video.idle = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
-    optimizer = build_optimizer(model, case.optim, sharded=case.sharded and world.size > 1)
+    varies = case.ddp.find_unused_parameters is True
+    sharded = ShardedTowers(model, world, case.shard, varies=varies) if shards_towers(case.shard, world) else None
+    optimizer = build_optimizer(model, case.optim, sharded=case.shard == 1 and world.size > 1)
     for place, name, sound in SOUND:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))
     LOSSES["mil_nce"] = mean_of_log_probabilities if case.fault == "mean of log-probabilities" else mil_nce
@@ -90,27 +97,41 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
         teacher=teacher,
         micro_batches=case.micro_batches,
         ddp=case.ddp,
+        sharded=sharded,
     )
     if case.fits is not None and world.rank == world.size - 1:
         model.video.register_forward_hook(partial(run_out_of_memory, fits=case.fits))
+    if case.fits_back is not None and world.rank == world.size - 1:
+        model.video.projection.register_forward_hook(partial(run_out_in_the_backward, fits=case.fits_back))
     if case.fault == "temperature counted per rank":
         model.temperature.log_value.register_hook(lambda gradient: gradient * world.size)
     records = []
     for index in range(STEPS):
         result = step(local_part(global_batch(index), world), index)
-        gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        gradients = {n: whole(p.grad, world).clone() for n, p in model.named_parameters() if p.grad is not None}
         remembered = {} if memory is None else copy.deepcopy(flat(memory.state_dict()))
         parts = step.micro_batches.number
         # What is said of this rank alone is another thing on every rank.
         said = {key: value for key, value in vars(result).items() if key not in ("own_loss", "directions_2D")}
         records.append({"result": said, "gradients": gradients, "remembered": remembered, "parts": parts})
-    return {"steps": records, "weights": model.state_dict()}
+    weights = {name: whole(weight, world) for name, weight in model.state_dict().items()}
+    return {"steps": records, "weights": weights}
 
 
 def run_out_of_memory(_module: Any, _inputs: Any, output: torch.Tensor, *, fits: int) -> None:
     """Only with a graph, so that the second pass of a step is where it happens, too."""
     if output.requires_grad and len(output) > fits:
         raise torch.OutOfMemoryError(f"injected: {len(output)} clips")
+
+
+def run_out_in_the_backward(_module: Any, _inputs: Any, output: torch.Tensor, *, fits: int) -> None:
+    """When some gradients of the tower are there."""
+
+    def raise_now(_gradient: torch.Tensor) -> None:
+        raise torch.OutOfMemoryError(f"injected: {len(output)} clips")
+
+    if output.requires_grad and len(output) > fits:
+        output.register_hook(raise_now)
 
 
 def model_of_a_teacher(config: ModelConfig, tokens: TokenSpec) -> TwoTower:
@@ -268,6 +289,15 @@ def follow_before_the_weights_move(self: KeyTowers, model: TwoTower) -> None:
     self.seen_before = copy.deepcopy(model)
 
 
+def left_on_every_rank(self: ShardedTowers) -> None:
+    """Planted: what is not spread keeps the gradient of its own rank."""
+
+
+def norm_of_own_share(parameters: list[torch.Tensor], world: World) -> torch.Tensor:
+    """Planted: each rank clips by the norm of what it holds."""
+    return SOUND_NORM([held(parameter) for parameter in parameters], world)
+
+
 def shared_in_every_part(self: Cached, rows: slice, is_last: bool) -> list[torch.Tensor | None]:
     """Planted: each micro-batch counts the temperature's gradient of the whole batch."""
     return SOUND_GRADIENTS(self, rows, True)
@@ -281,6 +311,7 @@ def first_part_again(self: Cached, rows: slice, is_last: bool) -> list[torch.Ten
 SOUND_GRADIENTS = Cached._gradients
 SOUND_FRESH, SOUND_DRAW, SOUND_FOLLOW = Negatives._fresh, Queue.draw, KeyTowers.follow
 SOUND_BLOCKS = train.losses.grid.blocks
+SOUND_NORM = train.optim.gradient_norm
 SOUND = [
     (train.step, "gather_rows", train.step.gather_rows),
     (train.losses.pairs, "logsumexp_over_ranks", train.losses.pairs.logsumexp_over_ranks),
@@ -290,6 +321,8 @@ SOUND = [
     (Queue, "draw", SOUND_DRAW),
     (Ring, "content", Ring.content),
     (KeyTowers, "follow", SOUND_FOLLOW),
+    (ShardedTowers, "average", ShardedTowers.average),
+    (train.optim, "gradient_norm", SOUND_NORM),
 ]
 FAULTY = {
     ("gather without gradient", "gather_rows"): gather_without_gradient,
@@ -304,6 +337,8 @@ FAULTY = {
     ("own video in the queue", "draw"): draw_under_no_name,
     ("empty part of the queue", "content"): whole_ring,
     ("keys follow too early", "follow"): follow_before_the_weights_move,
+    ("temperature of each rank", "average"): left_on_every_rank,
+    ("norm of own share", "gradient_norm"): norm_of_own_share,
 }
 
 if __name__ == "__main__":

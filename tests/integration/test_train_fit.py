@@ -206,6 +206,79 @@ def test_a_sharded_optimizer_saves_what_a_whole_one_does_and_goes_on(config, who
     assert_same_end(whole(2), tmp_path)
 
 
+def test_what_ranks_have_a_share_of_is_saved_whole_and_one_process_goes_on(config, whole, tmp_path):
+    """Stopped after an epoch, its validation and one step; each rank embeds a block of the split, one an odd one."""
+    half = "precision=bfloat16"
+    assert interrupted(config, tmp_path, 2, "SIGTERM", 7, "shard=3", "evaluate.batch_size=8", half) == 1
+    found = load_checkpoint(checkpoint_path(tmp_path, 7))
+    assert "validation" in logged(tmp_path)[6]
+    expected = load_checkpoint(checkpoint_path(whole(2), STEPS))
+    for key, like in (("model", expected["model"]), *((n, s) for n, s in expected["optimizer"]["state"].items())):
+        own = found[key] if key == "model" else found["optimizer"]["state"][key]
+        assert {name: value.shape for name, value in own.items()} == {name: value.shape for name, value in like.items()}
+    assert found["optimizer"]["param_groups"][0]["params"] == expected["optimizer"]["param_groups"][0]["params"]
+    # Each rank draws its own dropout, so only the same ranks come to the same end: see the next test.
+    assert "after step 7" in fit(config, tmp_path, 1, half)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shard", [2, 3])
+def test_ranks_with_a_share_each_go_on_as_if_nothing_had_stopped_them(config, whole, tmp_path, shard):
+    one, other = tmp_path / "one", tmp_path / "other"
+    settings = [
+        f"shard={shard}",
+        "negatives.name=queue",
+        "negatives.size=17",
+        "micro_batches=2",
+        "evaluate.batch_size=8",
+    ]
+    printed = fit(config, one, 2, *settings)
+    assert f"over 2 ranks (shard={shard})" in printed
+    assert interrupted(config, other, 2, "SIGKILL", 8, *settings) != 0
+    assert last_checkpoint(other) == checkpoint_path(other, 6)
+    fit(config, other, 2, *settings)
+    assert_same_end(one, other)
+    alike = tmp_path / "alike"
+    fit(config, alike, 2, *settings, "shard=none")
+    ours, theirs = (load_checkpoint(checkpoint_path(folder, STEPS)) for folder in (one, alike))
+    torch.testing.assert_close(ours["model"], theirs["model"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours["optimizer"]["state"], theirs["optimizer"]["state"], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("first", "then"), [("2", "none"), ("none", "3"), ("3", "1"), ("1", "2")])
+def test_what_is_spread_may_change_between_two_runs(config, whole, tmp_path, first, then):
+    assert interrupted(config, tmp_path, 2, "SIGTERM", 7, f"shard={first}") == 1
+    fit(config, tmp_path, 2, f"shard={then}")
+    ours, theirs = (load_checkpoint(checkpoint_path(folder, STEPS)) for folder in (tmp_path, whole(2)))
+    torch.testing.assert_close(ours["model"], theirs["model"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.full
+def test_a_step_that_is_not_finite_is_dumped_whole(config, tmp_path, capsys):
+    overrides = ["optim.name=sgd", "optim.lr=1e30", "optim.clip=null", "model.normalise=false", "schedule.warmup=0"]
+    settings = [*overrides, "shard=2"]
+    done = run(["-m", "train", "fit", str(config), f"run={tmp_path}", *settings], 2)
+    assert done.returncode == 1
+    assert exit_record(tmp_path)["code"] == 5
+    [dump] = tmp_path.glob("nonfinite-*.pt")
+    assert all(tensor.isfinite().all() for tensor in load_checkpoint(dump)["model"].values())
+    assert command("replay", str(dump)) == 5
+    assert "fails again" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("offload", ["true", "false"])
+@pytest.mark.parametrize("shard", [2, 3])
+def test_gpus_with_a_share_each_go_on_from_what_they_saved(config, tmp_path, shard, offload):
+    settings = ["device=cuda", f"shard={shard}", f"offload={offload}", "precision=bfloat16"]
+    assert interrupted(config, tmp_path, 2, "SIGTERM", 7, *settings) == 1
+    fit(config, tmp_path, 2, *settings)
+    losses = [record["loss"] for record in logged(tmp_path) if "loss" in record]
+    assert losses[-1] < losses[0]
+
+
 def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_store, tmp_path, monkeypatch, capsys):
     """Epochs of different lengths, batches of different shapes and sources; stopped within an epoch."""
     other = small_store(tmp_path / "other", splits={"train": 30, "val": 4}, seed=5, set_fingerprint="other")

@@ -86,7 +86,8 @@ def build_negatives(
     """
     if config is None:
         return None
-    place = _Place(model, next(model.parameters()).new_zeros(model.dim), videos, seed)
+    # Like the temperature, which is whole and on the device of the embeddings wherever the towers' parameters are.
+    place = _Place(model, model.temperature.log_value.detach().new_zeros(model.dim), videos, seed)
     rows = videos if isinstance(config, BankConfig) else config.size
     config.check_bytes(rows, model.dim, place.like_D.element_size())
     keys = KeyTowers(model, config.momentum) if isinstance(config, MocoConfig) else None

@@ -79,7 +79,15 @@ def test_dumped_config_is_the_config(minimal):
         (["micro_batches=2", "ddp.static_graph=true"], "ddp.static_graph=true with micro_batches=2: .*choose one"),
         (["ddp.bucket_cap_mb=0"], "ddp.bucket_cap_mb: expected integer of at least 1"),
         (["ddp.find_unused_parameters=perhaps"], "ddp.find_unused_parameters"),
-        (["shard=2"], "shard: "),
+        (["shard=4"], "shard: "),
+        (["offload=true"], "offload=true with shard=none: .* set shard=2 or shard=3"),
+        (["offload=true", "shard=1"], "offload=true with shard=1: .* set shard=2 or shard=3"),
+        (["shard=2", "negatives.name=moco", "negatives.size=9"], "negatives.name=moco with shard=2: .*set shard=1"),
+        (["shard=3", "compile=true"], "compile=true with shard=3: .*leave it out"),
+        (["shard=3", "sync_batch_norm=true"], "sync_batch_norm=true with shard=3: "),
+        (["shard=2", "precision=float16"], "precision=float16 with shard=2: .*bfloat16"),
+        (["shard=2", "ddp.static_graph=true"], "ddp.static_graph=true with shard=2: .*FSDP2"),
+        (["shard=2", "ddp.bucket_cap_mb=9"], "ddp.bucket_cap_mb=9 with shard=2: "),
         (["precision=float8"], "precision: "),
         (["optim.scale=linear"], "optim: scale=linear with base_batch=None: .*give both or neither"),
         (
@@ -108,12 +116,14 @@ def test_identity_is_what_decides_the_weights(minimal):
         "checkpoint.keep=9",
         "evaluate.batch_size=7",
         "micro_batches=4",
+        "shard=3",
         "compile=true",
         "shard=1",
         "ddp.bucket_cap_mb=9",
     ]
     for override in same:
         assert identity(override) == identity()
+    assert identity("shard=2", "offload=true") == identity()
     assert identity("negatives.name=bank") != identity()
     assert identity("loss.name=distill", "loss.teacher=a") == identity("loss.name=distill", "loss.teacher=b")
     assert identity("loss.name=distill", "loss.teacher=a") != identity()
