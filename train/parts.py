@@ -76,7 +76,7 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
     sources = open_sources(config, data)
     order = build_order(sources, config, ranks or world.size)
     torch.manual_seed(config.seed)
-    model = build_model(config.model, input_dim=data.input_dim, tokens=sources.tokens).to(world.device)
+    model = build_model(config.model, input_dim=data.input_dims, tokens=sources.tokens).to(world.device)
     if config.sync_batch_norm:
         model = synchronise_norms(model, world)
     optimizer = build_optimizer(model, config.optim, config.batch_size, sharded=config.shard == 1 and world.size > 1)

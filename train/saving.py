@@ -86,6 +86,7 @@ class Saving:
                 "fingerprint": parts.data.stream.fingerprint,
                 "identity": parts.data.stream.entry.identity,
             },
+            "further_streams": parts.data.further_kinds,
             "validation": self._validation.state_dict(),
             "health": self._health.state_dict(),
         }

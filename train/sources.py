@@ -169,4 +169,4 @@ def _check_alike(first: Source, main: WindowData, source: Source, data: WindowDa
 def _inputs(data: WindowData) -> dict[str, Any]:
     # Where captions are cut changes no id.
     tokenizer = {key: value for key, value in data.manifest.info.tokenizer.items() if key != "max_length"}
-    return {"row size": data.input_dim, "tokenizer": tokenizer}
+    return {"row size": list(data.input_dims), "tokenizer": tokenizer}

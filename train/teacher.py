@@ -8,7 +8,7 @@ from shared.fingerprint import hash_file
 from train.checkpoint import load_checkpoint, resolve_checkpoint
 from train.data import WindowData
 from train.distributed import World, gather_plain
-from train.evaluate import check_same_inputs, config_of
+from train.evaluate import check_same_inputs, config_of, input_dims
 from train.losses import AnyLossConfig, DistillConfig, Teacher
 from train.model import TokenSpec, TwoTower, build_model
 
@@ -38,6 +38,6 @@ def open_teacher(config: AnyLossConfig, data: WindowData, tokens: TokenSpec, wor
     path = resolve_checkpoint(config.teacher)
     content = load_checkpoint(path)
     check_same_inputs(content, data, path)
-    model = build_model(config_of(content, path).model, input_dim=int(content["input_dim"]), tokens=tokens)
+    model = build_model(config_of(content, path).model, input_dim=input_dims(content), tokens=tokens)
     model.load_state_dict(content["model"])
     return TeacherTowers(model.to(world.device), hash_file(path), world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -53,11 +54,12 @@ class Embeddings(NamedTuple):
 class TwoTower(nn.Module):
     """Both towers in one module, so that DDP sees every parameter that learns, the temperature among them."""
 
-    def __init__(self, config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> None:
+    def __init__(self, config: ModelConfig, *, input_dim: int | Sequence[int], tokens: TokenSpec) -> None:
         super().__init__()
+        input_dims = (input_dim,) if isinstance(input_dim, int) else tuple(input_dim)
         self.dim = config.dim
         self.normalise = config.normalise
-        self.video = VIDEO_HEADS[config.video.name](input_dim, config.dim, config.video)
+        self.video = VIDEO_HEADS[config.video.name](input_dims, config.dim, config.video)
         self.text = TEXT_TOWERS[config.text.name](tokens, config.dim, config.text)
         self.temperature = Temperature(config.temperature)
         self.logit_bias = None if config.logit_bias is None else nn.Parameter(torch.tensor(config.logit_bias))
@@ -79,7 +81,7 @@ class TwoTower(nn.Module):
         return Embeddings(video_BD, text_BKD, text_mask_BK, self.temperature(), self.logit_bias)
 
     def embed_video(self, video_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
-        """(B, T, input_dim), bool (B, T) -> (B, dim)."""
+        """(B, T, channels of all streams), bool (B, T) -> (B, dim)."""
         return self._finish(self.video(video_BTD, mask_BT))
 
     def embed_text(self, tokens_NL: torch.Tensor, mask_NL: torch.Tensor) -> torch.Tensor:
@@ -90,10 +92,11 @@ class TwoTower(nn.Module):
         return F.normalize(x_ND, dim=-1) if self.normalise else x_ND
 
 
-def build_model(config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> TwoTower:
+def build_model(config: ModelConfig, *, input_dim: int | Sequence[int], tokens: TokenSpec) -> TwoTower:
     """The configured model with fresh weights from torch's current random state.
 
-    input_dim: channels of a stored video row. Raises EnvironmentLacking for absent weights, RequestError for tokens
+    input_dim: channels of a stored video row; of several streams, those of each, in the order in which they stand in a
+    row. Raises EnvironmentLacking for absent weights, RequestError for tokens
     that do not fit the text tower and for sizes that do not fit into memory.
     """
     try:
