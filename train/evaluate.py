@@ -88,7 +88,9 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     wanted = split or config.val_split
     if wanted is None:
         raise RequestError(f"{path} was trained without a validation split: say which one with --split")
-    data = WindowData(opened, set_name or config.set, wanted, config=config.data)
+    data = WindowData(
+        opened, set_name or config.set, wanted, config=config.data, embeddings=config.model.reads_embeddings
+    )
     check_same_inputs(content, data, path)
     model = build_model(config.model, input_dim=input_dims(content), tokens=data.tokens)
     model.load_state_dict(content["model"])
@@ -130,14 +132,18 @@ def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> 
         old, new = _streams(one, other)
         before, now = before | {f"stream {place}": old}, now | {f"stream {place}": new}
     before["channels"], now["channels"] = list(input_dims(content)), list(data.input_dims)
-    before, now = before | {"tokenizer": content["tokenizer"]}, now | {"tokenizer": data.manifest.info.tokenizer}
+    if content.get("embeddings") is None:
+        before, now = before | {"tokenizer": content["tokenizer"]}, now | {"tokenizer": data.manifest.info.tokenizer}
+    else:
+        # A tower that reads them reads no token.
+        before, now = before | {"embeddings": content["embeddings"]}, now | {"embeddings": data.embedding_kind}
     # Where captions are cut changes no id, and data sets are published with another limit for evaluation.
     changed = [line for line in differences(before, now) if not line.startswith("tokenizer.max_length:")]
     if changed:
         raise RequestError(
             f"checkpoint {path} was trained on other features or tokens than set {data.manifest.name!r} has:\n  "
             + "\n  ".join(changed)
-            + "\nuse a store that was made with the same extractor and tokenizer settings"
+            + "\nuse a store that was made with the same extractor, tokenizer and text encoder settings"
         )
 
 

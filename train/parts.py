@@ -72,7 +72,8 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
     """
     check_precision(config.precision, world.device)
     store = open_store(config.store)
-    data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
+    reads = config.model.reads_embeddings
+    data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data, embeddings=reads)
     sources = open_sources(config, data)
     order = build_order(sources, config, ranks or world.size)
     torch.manual_seed(config.seed)

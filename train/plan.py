@@ -25,7 +25,12 @@ def plan(config: FitConfig, *, ranks: int, cores: int | None) -> dict[str, Any]:
     Raises RequestError, StoreError and DamageFound as training would.
     """
     main = WindowData(
-        open_store(config.store), config.set, config.train_split, stream=config.stream, config=config.data
+        open_store(config.store),
+        config.set,
+        config.train_split,
+        stream=config.stream,
+        config=config.data,
+        embeddings=config.model.reads_embeddings,
     )
     sources = open_sources(config, main)
     order = build_order(sources, config, ranks)

@@ -81,6 +81,7 @@ class Saving:
             "identity": parts.identity(),
             "input_dim": parts.data.input_dim,
             "tokenizer": parts.data.manifest.info.tokenizer,
+            "embeddings": parts.data.embedding_kind,
             "stream": {
                 "name": parts.data.stream.name,
                 "fingerprint": parts.data.stream.fingerprint,

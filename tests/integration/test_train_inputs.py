@@ -1,7 +1,5 @@
-"""`train fit` on several streams of rows: learned, stopped in between, and measured on other stores.
-
-From videos through two streams to metrics: test_whole_path.
-"""
+"""`train fit` on several streams of rows, and on stored embeddings of captions: learned, stopped in between, and
+measured on other stores. (From videos through two streams to metrics: test_whole_path.)"""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ checkpoint: {every_epochs: 0, every_steps: 30}
 eval_every: 0
 device: cpu
 """
-TEXTS = {"words": "{name: words, word_dim: 8, hidden: 16}"}
+TEXTS = {"words": "{name: words, word_dim: 8, hidden: 16}", "stored": "{name: stored, hidden: 16}"}
 THINGS = np.random.RandomState(5).standard_normal((12, 5))
 
 
@@ -56,7 +54,7 @@ def uneven(video: str, seconds: float) -> np.ndarray:
 def folder(tmp_path_factory, small_store, add_stream, even):
     """A store whose own stream is noise, and whose stream `things` shows what captions say; a config for each tower."""
     folder = tmp_path_factory.mktemp("inputs")
-    store = small_store(folder / "store")
+    store = small_store(folder / "store", encoder="e")
     add_stream(store, "default", even(1.0), dim=8, fingerprint="ab")
     add_stream(store, "things", even(0.6, 1.7), dim=5, dtype="float32", rows_of=showing)
     add_stream(store, "scenes", uneven, dim=3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ class OpenedWindows:
     set_name: str
     split: str
     config: DataConfig
+    embeddings: bool
     identity: dict[str, Any]
 
 
@@ -44,15 +45,23 @@ class WindowReader:
     """
 
     def __init__(
-        self, store: Store, set_name: str, split: str, *, stream: str | None = None, config: DataConfig | None = None
+        self,
+        store: Store,
+        set_name: str,
+        split: str,
+        *,
+        stream: str | None = None,
+        config: DataConfig | None = None,
+        embeddings: bool = False,
     ) -> None:
         """stream: None for the set's own; any other name is refused, since windows count rows of one stream.
+        embeddings: whether the captions' stored embeddings come with their tokens.
 
         Raises StoreError, RequestError where the store does not hold what is asked for, DamageFound where it
         contradicts itself.
         """
         config = config or DataConfig()
-        self._names = store.path, set_name, split, config
+        self._names = store.path, set_name, split, config, embeddings
         self.manifest = store.manifest_set(set_name)
         self.split = split
         if stream not in (None, self.manifest.info.stream):
@@ -62,7 +71,8 @@ class WindowReader:
             )
         self.stream = _open_stream(store, self.manifest.info.stream, config)
         self.windows = self.manifest.windows(split)
-        self.tokens = token_spec(self.manifest, config.max_tokens)
+        self.tokens = token_spec(self.manifest, config.max_tokens, embeddings=embeddings)
+        self.embeddings = self.manifest.info.embeddings if embeddings else None
         self._check(store.path)
         self._number_V = self.stream.index_of(self.manifest.video_ids)
         self._check_rows(store.path)
@@ -111,9 +121,12 @@ class WindowReader:
         return self._first_row_bytes + (self.further.row_bytes if self.further else 0)
 
     def most_bytes(self, rows: int) -> int:
-        """Most bytes that so many different rows of the first stream take in files, and what of the others is beside
-        them."""
-        return rows * self._first_row_bytes + (self.further.most_bytes(rows) if self.further else 0)
+        """Most bytes that so many different rows of the first stream take in files, with what of the others is beside
+        them, and all embeddings of captions that are read."""
+        found = rows * self._first_row_bytes + (self.further.most_bytes(rows) if self.further else 0)
+        if self.embeddings is None:
+            return found
+        return found + self.manifest.info.captions * self.embeddings.dim * np.dtype(self.embeddings.dtype).itemsize
 
     @property
     def _first_row_bytes(self) -> int:
@@ -123,8 +136,19 @@ class WindowReader:
     def identity(self) -> dict[str, Any]:
         """What decides the content of every window; goes into checkpoints."""
         info = self.manifest.info
-        found = {"set": info.fingerprint, "stream": self.stream.fingerprint, "split": self.split, "windows": len(self)}
-        return found | ({"also": self.further.identity} if self.further else {})
+        found: dict[str, Any] = {
+            "set": info.fingerprint,
+            "stream": self.stream.fingerprint,
+            "split": self.split,
+            "windows": len(self),
+        }
+        found |= {"also": self.further.identity} if self.further else {}
+        return found | ({"embeddings": self.embedding_kind} if self.embeddings else {})
+
+    @property
+    def embedding_kind(self) -> dict[str, Any] | None:
+        """What made the embeddings that captions come with, as plain values; None where they come without."""
+        return self.embeddings.model_dump(mode="json") if self.embeddings else None
 
     @property
     def opened(self) -> OpenedWindows:
@@ -138,7 +162,10 @@ class WindowReader:
     def shape(self, clips: int, candidates: int, rows: int | None = None, tokens: int | None = None) -> BatchShape:
         """Of a batch of so many clips with so many captions each; rows, tokens: None for all that any window has."""
         longest = tokens or self.tokens.max_tokens
-        return BatchShape(clips, rows or self.max_rows, self.input_dim, candidates, longest, self._dtype)
+        shape = BatchShape(clips, rows or self.max_rows, self.input_dim, candidates, longest, self._dtype)
+        if self.embeddings is None:
+            return shape
+        return replace(shape, embedding=self.embeddings.dim, embedding_dtype=self.embeddings.dtype)
 
     def shape_of(self, selection: Selection) -> BatchShape:
         """Of the batch that a selection asks for."""
@@ -159,6 +186,8 @@ class WindowReader:
         np.greater_equal(caption_BK, 0, out=out.caption_mask_BK)
         length = out.tokens_BKL.shape[2]
         self.manifest.tokens(caption_BK, length, out=(out.tokens_BKL, out.token_mask_BKL))
+        if out.caption_BKE is not None:
+            self.manifest.caption_embeddings(caption_BK, out=out.caption_BKE)
         out.video_ids_B[...] = self.windows.video_W[window_B]
 
     def _fill_rows(self, window_B: np.ndarray, out_BTD: np.ndarray, mask_BT: np.ndarray) -> None:
@@ -233,7 +262,9 @@ def _open_stream(store: Store, name: str, config: DataConfig) -> StreamReader:
 
 def reopened(opened: OpenedWindows, kind: type[ReaderT]) -> ReaderT:
     """The same windows in another process. Raises StoreError when they have changed since."""
-    reader = kind(open_store(opened.store), opened.set_name, opened.split, config=opened.config)
+    reader = kind(
+        open_store(opened.store), opened.set_name, opened.split, config=opened.config, embeddings=opened.embeddings
+    )
     if reader.identity != opened.identity:
         raise StoreError(
             f"set {opened.set_name!r} of {opened.store} was changed while it was in use: start again with the store "

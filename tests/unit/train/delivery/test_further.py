@@ -43,7 +43,7 @@ def store(tmp_path_factory, small_store, add_stream, even):
 def filled(reader, window_B):
     selection = first_captions(np.asarray(window_B), reader.bag_W, 1)
     arrays = BatchArrays.empty(reader.shape_of(selection))
-    for array in vars(arrays).values():
+    for array in arrays.present.values():
         array.view(np.uint8)[...] = 1
     reader.fill(selection, arrays)
     return arrays
@@ -98,7 +98,7 @@ def test_what_is_no_row_of_video_is_as_with_one_stream(store):
     alone = filled(WindowReader(store, "default", "train"), range(18))
     joined = filled(WindowReader(store, "default", "train", config=DataConfig(also=("fast",))), range(18))
     assert (joined.video_BTD[..., :8] == alone.video_BTD).all()
-    for name in set(vars(alone)) - {"video_BTD"}:
+    for name in set(alone.present) - {"video_BTD"}:
         assert (getattr(joined, name) == getattr(alone, name)).all()
 
 
@@ -127,7 +127,7 @@ def test_however_they_are_read_copied_or_handed_over(store, tmp_path, verify, ma
     assert len(list((tmp_path / "local").glob("*/*.npy"))) == 5
     assert len(pickle.dumps(reader)) < 4096
     for other in (reader, pickle.loads(pickle.dumps(reader))):
-        for name, array in vars(filled(other, range(18))).items():
+        for name, array in filled(other, range(18)).present.items():
             assert (array == getattr(expected, name)).all()
 
 
