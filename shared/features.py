@@ -18,6 +18,7 @@ from shared.errors import Failure, StoreError
 from shared.fingerprint import fingerprint
 from shared.index_cache import cached_arrays
 from shared.row_sources import LARGEST_TAKEN, MappedRows, ShardRows, row_source
+from shared.row_times import RowTimes
 from shared.schema import FailureRecord, FileEntry, ShardIndex, ShardRef, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
 from shared.stream_index import StreamIndex, read_shard_index, stream_arrays
@@ -139,6 +140,11 @@ class StreamReader:
         if record.step is None or record.length is None:
             return self._side_array(video, ".spans.npy", np.dtype(np.float64), (2,))
         return regular_spans(record.rows, record.start, record.step, record.length, record.end)
+
+    @cached_property
+    def times(self) -> RowTimes:
+        """When rows are, and which row is at a time, of many videos in one call."""
+        return RowTimes(self.index, self.spans)
 
     def valid(self, video: int) -> np.ndarray:
         """int32 (rows,): real frames in each row, 0 where all are."""

@@ -28,7 +28,7 @@ from shared.schema import FileEntry
 
 FOLDER = ".cache/index"
 # Raised when the arrays that are compiled from the same files change.
-_LAYOUT = 1
+_LAYOUT = 2
 _ALIGN = 64
 _SUFFIX = 16
 # Below so many bytes of sources, reading them is faster than anyone can notice, and no file is left behind.

@@ -14,11 +14,12 @@ from pydantic import ValidationError
 
 from shared.checks import FileChecks
 from shared.containers import map_array
+from shared.embedding_table import EmbeddingTable
 from shared.errors import DamageFound, StoreError
 from shared.explain import first_fault
 from shared.index_cache import cached_arrays
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
-from shared.schema import EMBEDDINGS, ManifestInfo
+from shared.schema import EMBEDDINGS, EmbeddingInfo, ManifestInfo
 from shared.token_table import TokenTable
 from shared.window_table import WindowTable, window_arrays
 
@@ -105,6 +106,17 @@ class ManifestSet:
         self._token_table.fill(captions_BK, self.pad_id, ids_BKL, mask_BKL)
         return ids_BKL, mask_BKL
 
+    def caption_embeddings(self, captions_BK: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """(B, K, E) of the set's dtype: the stored embeddings of the given captions, zeros for an empty slot.
+
+        captions_BK: set-wide numbers of captions, -1 for an empty slot. out: where to put them; default: a new array.
+        Raises StoreError for a set without embeddings, DamageFound.
+        """
+        info, table = self.embedding_info, self._embedding_table
+        out_BKE = np.empty((*captions_BK.shape, info.dim), info.dtype) if out is None else out
+        table.fill(captions_BK, out_BKE)
+        return out_BKE
+
     def caption_tokens(self, caption: int) -> np.ndarray:
         """int32: the ids of one caption, unpadded."""
         return self._tokens[self.token_offsets[caption] : self.token_offsets[caption + 1]]
@@ -136,17 +148,26 @@ class ManifestSet:
     def _tokens(self) -> np.ndarray:
         return map_array(self.checked("tokens.npy"), np.dtype(np.int32), (self.info.tokens,))
 
+    @property
+    def embedding_info(self) -> EmbeddingInfo:
+        """What the set says of its embeddings. Raises StoreError for one without."""
+        if self.info.embeddings is None:
+            raise StoreError(
+                f"set {self.name!r} has no caption embeddings: make it again with `embeddings` in its config"
+            )
+        return self.info.embeddings
+
+    @cached_property
+    def _embedding_table(self) -> EmbeddingTable:
+        return EmbeddingTable(self.checked(EMBEDDINGS), self.embedding_info, self.info.captions)
+
     @cached_property
     def embeddings(self) -> np.ndarray:
         """(captions, D), float16 or float32, mapped: the embedding of every caption.
 
         Raises StoreError for a set without embeddings, DamageFound.
         """
-        info = self.info.embeddings
-        if info is None:
-            raise StoreError(
-                f"set {self.name!r} has no caption embeddings: make it again with `embeddings` in its config"
-            )
+        info = self.embedding_info
         return map_array(self.checked(EMBEDDINGS), np.dtype(info.dtype), (self.info.captions, info.dim))
 
     @cached_property

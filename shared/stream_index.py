@@ -23,15 +23,17 @@ Arrays = Mapping[str, np.ndarray]
 class StreamIndex:
     """Videos in the order of their ids, each with its place; shards in the order of the root.
 
-    Of V videos: shard_V int32; first_row_V, rows_V int64; duration_V float64, seconds. blocks: checksums of rows.
-    spans_S, valid_S: bool, whether a shard has files of them.
+    Of V videos: shard_V int32; first_row_V, rows_V int64; duration_V float64, seconds.
+    start_V, step_V, length_V, end_V: float64, seconds, as FORMAT.md (6) says; step and length NaN where irregular.
+    blocks: checksums of rows. spans_S, valid_S: bool, whether a shard has files of them.
     """
 
     def __init__(self, arrays: Arrays) -> None:
         """arrays: what `stream_arrays` gave, or the same from a cache."""
         self._arrays = arrays
         self.shard_V, self.first_row_V, self.rows_V = arrays["shard_V"], arrays["first_row_V"], arrays["rows_V"]
-        self.duration_V = arrays["duration_V"]
+        self.duration_V, self.start_V, self.end_V = arrays["duration_V"], arrays["start_V"], arrays["end_V"]
+        self.step_V, self.length_V = arrays["step_V"], arrays["length_V"]
         self.spans_S, self.valid_S = arrays["spans_S"], arrays["valid_S"]
         self.blocks = BlockTable(arrays["block_rows_S"], arrays["first_block_S"], arrays["digest_N"])
 
@@ -78,6 +80,11 @@ def _video_arrays(placed: Sequence[tuple[VideoRecord, int]]) -> dict[str, np.nda
         "first_row_V": np.array([video.first_row for video, _ in placed], np.int64),
         "rows_V": np.array([video.rows for video, _ in placed], np.int64),
         "duration_V": np.array([video.duration for video, _ in placed], np.float64),
+        "start_V": np.array([video.start for video, _ in placed], np.float64),
+        # None becomes NaN.
+        "step_V": np.array([video.step for video, _ in placed], np.float64),
+        "length_V": np.array([video.length for video, _ in placed], np.float64),
+        "end_V": np.array([video.end for video, _ in placed], np.float64),
         "id_bytes": id_bytes,
         "id_offsets": id_offsets,
     }

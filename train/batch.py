@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -17,6 +17,8 @@ class Batch:
     token_mask_BKL: bool, True where a token stands. The id that fills the rest may be a word's id, too.
     caption_mask_BK: bool, True where a candidate exists. Bags are ragged: a clip may have fewer than K, or none.
     video_ids_B: int64, equal exactly for clips of one video, over all ranks.
+    caption_BKE: stored embeddings of the captions, floating, anything where caption_mask_BK is False; None unless the
+    text tower reads them.
     """
 
     video_BTD: torch.Tensor
@@ -25,10 +27,16 @@ class Batch:
     token_mask_BKL: torch.Tensor
     caption_mask_BK: torch.Tensor
     video_ids_B: torch.Tensor
+    caption_BKE: torch.Tensor | None = None
+
+    @property
+    def present(self) -> dict[str, torch.Tensor]:
+        """The fields that there are, by name."""
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
     def to(self, device: torch.device) -> Batch:
         """The batch on `device`; copies from pinned memory do not block."""
-        return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in self.present.items()})
 
     def __len__(self) -> int:
         return self.video_BTD.shape[0]

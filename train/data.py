@@ -38,7 +38,7 @@ class WindowData(WindowReader):
         """The chosen windows and captions, in CPU memory: (B, T, D) of the stored dtype, (B, K, L)."""
         arrays = BatchArrays.empty(self.shape_of(selection))
         self.fill(selection, arrays)
-        return Batch(**{name: torch.from_numpy(array) for name, array in vars(arrays).items()})
+        return Batch(**{name: torch.from_numpy(array) for name, array in arrays.present.items()})
 
     def video_names(self, video_ids: list[int]) -> list[str]:
         """The ids that people gave, for the numbers in `Batch.video_ids_B`."""
@@ -54,6 +54,7 @@ class WindowDataset(Dataset[Sample]):
     """Window by window, for torch's own DataLoader and its default collation; keys as the collated batch has them.
 
     Each window with its first `candidates` captions; slots that its bag cannot fill are False in `caption_mask_BK`.
+    embeddings: whether the captions' stored embeddings come, too, as `caption_BKE`.
     `Batch(**batch)` of what a DataLoader gives is what `TrainStep` takes. With `collate_fn=whole_batch` a batch is read
     in one piece, which is several times as fast as collating its windows.
     """
@@ -66,8 +67,9 @@ class WindowDataset(Dataset[Sample]):
         split: str = "train",
         candidates: int = 5,
         config: DataConfig | None = None,
+        embeddings: bool = False,
     ) -> None:
-        self.data = WindowData(open_store(store), set, split, config=config)
+        self.data = WindowData(open_store(store), set, split, config=config, embeddings=embeddings)
         self._candidates = candidates
 
     def __len__(self) -> int:
@@ -89,7 +91,7 @@ class FetchedWindows(Sequence[Sample]):
     """The windows of a batch: a sequence of samples, of which the first axes are one tensor each."""
 
     def __init__(self, batch: Batch) -> None:
-        self.whole: Sample = dict(vars(batch))
+        self.whole: Sample = batch.present
 
     def __len__(self) -> int:
         return len(self.whole["video_ids_B"])

@@ -102,6 +102,9 @@ def _videos(model: TwoTower, data: WindowData, window_B: np.ndarray, device: tor
 
 
 def _texts(model: TwoTower, data: WindowData, caption_B: np.ndarray, device: torch.device) -> torch.Tensor:
+    if model.reads_embeddings:
+        stored_B1E = torch.from_numpy(data.manifest.caption_embeddings(caption_B[:, None]))
+        return model.embed_stored(stored_B1E[:, 0].to(device))
     ids_B1L, mask_B1L = map(torch.from_numpy, data.manifest.tokens(caption_B[:, None], data.tokens.max_tokens))
     return model.embed_text(ids_B1L[:, 0].to(device), mask_B1L[:, 0].to(device))
 

@@ -88,9 +88,11 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     wanted = split or config.val_split
     if wanted is None:
         raise RequestError(f"{path} was trained without a validation split: say which one with --split")
-    data = WindowData(opened, set_name or config.set, wanted, config=config.data)
+    data = WindowData(
+        opened, set_name or config.set, wanted, config=config.data, embeddings=config.model.reads_embeddings
+    )
     check_same_inputs(content, data, path)
-    model = build_model(config.model, input_dim=int(content["input_dim"]), tokens=data.tokens)
+    model = build_model(config.model, input_dim=input_dims(content), tokens=data.tokens)
     model.load_state_dict(content["model"])
     return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
 
@@ -114,18 +116,34 @@ def run_folder(checkpoint: Path) -> Path:
     return folder.parent if folder.name == "checkpoints" else folder
 
 
+def input_dims(content: dict[str, Any]) -> tuple[int, ...]:
+    """Channels of a row of each stream that a checkpoint was trained on; older ones know of one stream alone."""
+    further = [int(kind["dim"]) for kind in content.get("further_streams", [])]
+    return int(content["input_dim"]) - sum(further), *further
+
+
 def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> None:
     """Raise RequestError unless a checkpoint was trained on rows and tokens of the kind that `data` has."""
     stream = data.stream
     before, now = _streams(content["stream"], {"fingerprint": stream.fingerprint, "identity": stream.entry.identity})
-    before, now = before | {"tokenizer": content["tokenizer"]}, now | {"tokenizer": data.manifest.info.tokenizer}
+    # Where one has fewer streams, the channels say so.
+    further = zip(content.get("further_streams", []), data.further_kinds, strict=False)
+    for place, (one, other) in enumerate(further, start=2):
+        old, new = _streams(one, other)
+        before, now = before | {f"stream {place}": old}, now | {f"stream {place}": new}
+    before["channels"], now["channels"] = list(input_dims(content)), list(data.input_dims)
+    if content.get("embeddings") is None:
+        before, now = before | {"tokenizer": content["tokenizer"]}, now | {"tokenizer": data.manifest.info.tokenizer}
+    else:
+        # A tower that reads them reads no token.
+        before, now = before | {"embeddings": content["embeddings"]}, now | {"embeddings": data.embedding_kind}
     # Where captions are cut changes no id, and data sets are published with another limit for evaluation.
     changed = [line for line in differences(before, now) if not line.startswith("tokenizer.max_length:")]
     if changed:
         raise RequestError(
             f"checkpoint {path} was trained on other features or tokens than set {data.manifest.name!r} has:\n  "
             + "\n  ".join(changed)
-            + "\nuse a store that was made with the same extractor and tokenizer settings"
+            + "\nuse a store that was made with the same extractor, tokenizer and text encoder settings"
         )
 
 

@@ -92,7 +92,7 @@ class _Subject(NamedTuple):
 def _subject(
     config: FitConfig, main: WindowData, sources: Sources, shapes: list[BatchShape], ranks: int, device: torch.device
 ) -> _Subject:
-    model = build_model(config.model, input_dim=main.input_dim, tokens=sources.tokens)
+    model = build_model(config.model, input_dim=main.input_dims, tokens=sources.tokens)
     freeze_parameters(model, config.optim.freeze)
     teacher = open_teacher(config.loss, main, sources.tokens, ALONE)
     return _Subject(model, shapes, sources.videos, 0 if teacher is None else teacher.bytes, ranks, device)

@@ -78,11 +78,12 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
     check_precision(config.precision, world.device)
     check_offload(config.offload, world)
     store = open_store(config.store)
-    data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data)
+    reads = config.model.reads_embeddings
+    data = WindowData(store, config.set, config.train_split, stream=config.stream, config=config.data, embeddings=reads)
     sources = open_sources(config, data)
     order = build_order(sources, config, ranks or world.size)
     torch.manual_seed(config.seed)
-    model = build_model(config.model, input_dim=data.input_dim, tokens=sources.tokens).to(world.device)
+    model = build_model(config.model, input_dim=data.input_dims, tokens=sources.tokens).to(world.device)
     if config.sync_batch_norm:
         model = synchronise_norms(model, world)
     sharded = _sharded(model, config, world)

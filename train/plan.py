@@ -30,7 +30,12 @@ def plan(
     what they took. Raises RequestError, EnvironmentLacking, StoreError and DamageFound as training would.
     """
     main = WindowData(
-        open_store(config.store), config.set, config.train_split, stream=config.stream, config=config.data
+        open_store(config.store),
+        config.set,
+        config.train_split,
+        stream=config.stream,
+        config=config.data,
+        embeddings=config.model.reads_embeddings,
     )
     sources = open_sources(config, main)
     order = build_order(sources, config, ranks)
@@ -59,7 +64,7 @@ def _source(sources: Sources, number: int) -> dict[str, Any]:
         "windows": len(data),
         "videos": len(np.unique(data.windows.video_W)),
         "rows": int(data.windows.rows_W.sum()),
-        "page_cache": rows_covered(data.windows) * _row_bytes(data),
+        "page_cache": data.most_bytes(rows_covered(data.windows)),
     }
 
 
@@ -82,7 +87,7 @@ def _looked_at(sources: Sources, order: BatchOrder, steps: int) -> dict[str, Any
         data = sources.datas[selection.source]
         shape = data.shape_of(selection)
         some = int(np.minimum(data.windows.rows_W[selection.window_B], shape.rows).sum())
-        rows, rows_held, read = rows + some, rows_held + shape.clips * shape.rows, read + some * _row_bytes(data)
+        rows, rows_held, read = rows + some, rows_held + shape.clips * shape.rows, read + some * data.row_bytes
         tokens += int(_tokens(data, data.captions(selection.window_B, selection.choice_BK), shape.tokens))
         tokens_held += shape.clips * shape.candidates * shape.tokens
     return {
@@ -95,10 +100,6 @@ def _tokens(data: WindowData, caption_BK: np.ndarray, longest: int) -> np.intege
     offsets, present_N = data.manifest.token_offsets, caption_BK[caption_BK >= 0]
     count: np.integer[Any] = np.minimum(offsets[present_N + 1] - offsets[present_N], longest).sum()
     return count
-
-
-def _row_bytes(data: WindowData) -> int:
-    return data.input_dim * data.stream.dtype.itemsize
 
 
 def rows_covered(table: WindowTable) -> int:

@@ -23,6 +23,7 @@ from train.order import Selection
 from train.parts import Parts, build_parts
 from train.precision import autocast
 from train.saving import restore_parts
+from train.towers import Inputs
 
 # Similarities that are in memory at a time, and names that are shown of those found.
 _BLOCK, _SHOWN = 1 << 22, 5
@@ -104,7 +105,7 @@ class _Again:
         parts.model.temperature.schedule_(self._step / parts.total)
         yield self._weights()
         batches = [self._batch(self._selection.part(rank, self._ranks)) for rank in range(self._ranks)]
-        whole = Batch(**{name: torch.cat([vars(batch)[name] for batch in batches]) for name in vars(batches[0])})
+        whole = Batch(**{name: torch.cat([batch.present[name] for batch in batches]) for name in batches[0].present})
         rows_B = (whole.video_BTD.isfinite() | ~whole.video_mask_BT[:, :, None]).flatten(1).all(dim=1)
         yield Part("rows", self._clips(rows_B))
         with autocast(parts.world.device, parts.config.precision):
@@ -203,8 +204,15 @@ class _Again:
         return f"caption {text!r} of {self._clip(clip)}"
 
 
-def _inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
-    return batch.video_BTD, batch.video_mask_BT, batch.tokens_BKL, batch.token_mask_BKL, batch.caption_mask_BK
+def _inputs(batch: Batch) -> Inputs:
+    return Inputs(
+        batch.video_BTD,
+        batch.video_mask_BT,
+        batch.tokens_BKL,
+        batch.token_mask_BKL,
+        batch.caption_mask_BK,
+        batch.caption_BKE,
+    )
 
 
 def _number(name: str, value: torch.Tensor) -> tuple[str | None, str]:

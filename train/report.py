@@ -116,7 +116,7 @@ def _facts(subject: Subject) -> list[tuple[str, str]]:
     trained = sum(parameter.numel() for parameter in model.parameters())
     return [
         ("Store", f"{subject.store.path}, set {subject.data.manifest.name}, split {subject.data.split}"),
-        ("Features", f"stream {subject.data.stream.name}, {subject.data.input_dim} channels"),
+        ("Features", f"rows of {subject.data.rows_described}"),
         ("Checkpoint", f"{subject.checkpoint.name}, after {subject.step} steps"),
         ("Model", f"{config.model.video.name} over rows, {config.model.text.name} text tower, {trained:,} parameters"),
         ("Loss", f"{config.loss.name}, {config.order.candidates} candidate captions"),

@@ -157,7 +157,7 @@ def _source_lines(parts: Parts) -> Iterator[str]:
         others, ranks = max(sizes) - 1, world.size
         yield (
             f"store      {source.store}, set {source.set}, split {data.split}: {len(data)} windows of "
-            f"{len(np.unique(data.windows.video_W))} videos, rows of {data.input_dim} from stream {data.stream.name}"
+            f"{len(np.unique(data.windows.video_W))} videos, rows of {data.rows_described}"
         )
         if several:
             yield f"turns      {sources.shares[number]:.1%} of the steps, as source {source.name}"

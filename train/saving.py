@@ -81,11 +81,13 @@ class Saving:
             "identity": parts.identity(),
             "input_dim": parts.data.input_dim,
             "tokenizer": parts.data.manifest.info.tokenizer,
+            "embeddings": parts.data.embedding_kind,
             "stream": {
                 "name": parts.data.stream.name,
                 "fingerprint": parts.data.stream.fingerprint,
                 "identity": parts.data.stream.entry.identity,
             },
+            "further_streams": parts.data.further_kinds,
             "validation": self._validation.state_dict(),
             "health": self._health.state_dict(),
         }

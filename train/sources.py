@@ -41,7 +41,9 @@ class Source:
 
     def open(self, config: FitConfig) -> WindowData:
         """Its windows. Raises as WindowData does."""
-        return WindowData(open_store(self.store), self.set, self.split, stream=self.stream, config=config.data)
+        reads = config.model.reads_embeddings
+        store = open_store(self.store)
+        return WindowData(store, self.set, self.split, stream=self.stream, config=config.data, embeddings=reads)
 
 
 class Sources:
@@ -161,12 +163,12 @@ def _check_alike(first: Source, main: WindowData, source: Source, data: WindowDa
         raise RequestError(
             f"{source.store} (mixture.sources.{source.name}) has other rows or tokens than {first.store}:\n  "
             + "\n  ".join(changed)
-            + "\none model takes both only where rows have one size and tokens are of one tokenizer: make one of the "
-            "sets again, or leave the source out"
+            + "\none model takes both only where rows have one size and captions are of one tokenizer and encoder: "
+            "make one of the sets again, or leave the source out"
         )
 
 
 def _inputs(data: WindowData) -> dict[str, Any]:
     # Where captions are cut changes no id.
     tokenizer = {key: value for key, value in data.manifest.info.tokenizer.items() if key != "max_length"}
-    return {"row size": data.input_dim, "tokenizer": tokenizer}
+    return {"row size": list(data.input_dims), "tokenizer": tokenizer, "embeddings": data.embedding_kind}

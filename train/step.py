@@ -169,7 +169,8 @@ class TrainStep:
         # Padded before the towers: a rank without a single caption still runs its text tower, as DDP needs it to.
         tokens_BKL, token_mask_BKL = (pad_bags(x, candidates) for x in (batch.tokens_BKL, batch.token_mask_BKL))
         caption_mask_BK = pad_bags(batch.caption_mask_BK, candidates)
-        return Inputs(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK)
+        caption_BKE = None if batch.caption_BKE is None else pad_bags(batch.caption_BKE, candidates)
+        return Inputs(batch.video_BTD, batch.video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK, caption_BKE)
 
     def _gradients(self, inputs: Inputs, video_ids_N: torch.Tensor, index: int) -> _Done:
         """Every parameter's gradient of the global loss, in `grad`, in as many micro-batches as it takes; nothing else

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from shared.errors import RequestError
 from shared.fingerprint import hash_file
 from train.checkpoint import load_checkpoint, resolve_checkpoint
 from train.data import WindowData
 from train.distributed import World, gather_plain
-from train.evaluate import check_same_inputs, config_of
+from train.evaluate import check_same_inputs, config_of, input_dims
 from train.losses import AnyLossConfig, DistillConfig, Teacher
 from train.model import TokenSpec, TwoTower, build_model
 
@@ -25,7 +26,7 @@ class TeacherTowers:
         return sum(x.numel() * x.element_size() for x in (*self._towers.parameters(), *self._towers.buffers()))
 
     @torch.no_grad()
-    def __call__(self, *inputs: torch.Tensor) -> Teacher:
+    def __call__(self, *inputs: torch.Tensor | None) -> Teacher:
         """Embeddings of this rank's videos and of everybody's texts; `inputs` as of a model, without dropout."""
         said = self._towers(*inputs)
         return Teacher(said.video_BD, gather_plain(said.text_BKD, self._world), said.temperature)
@@ -42,7 +43,13 @@ def open_teacher(config: AnyLossConfig, data: WindowData, tokens: TokenSpec, wor
         return None
     path = resolve_checkpoint(config.teacher)
     content = load_checkpoint(path)
+    theirs = config_of(content, path).model
+    if theirs.reads_embeddings and data.embeddings is None:
+        raise RequestError(
+            f"teacher {path} reads stored caption embeddings (model.text.name=stored), which come only with a student "
+            "that reads them, too: set model.text.name=stored, or take another teacher"
+        )
     check_same_inputs(content, data, path)
-    model = build_model(config_of(content, path).model, input_dim=int(content["input_dim"]), tokens=tokens)
+    model = build_model(theirs, input_dim=input_dims(content), tokens=tokens)
     model.load_state_dict(content["model"])
     return TeacherTowers(model.to(world.device), hash_file(path), world)

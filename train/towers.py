@@ -40,9 +40,11 @@ class Inputs(NamedTuple):
     tokens_BKL: torch.Tensor
     token_mask_BKL: torch.Tensor
     caption_mask_BK: torch.Tensor
+    caption_BKE: torch.Tensor | None = None
 
     def rows(self, rows: slice) -> Inputs:
-        return Inputs(*(x[rows] for x in self))
+        some = Inputs(*(x[rows] for x in self[:-1]))
+        return some if self.caption_BKE is None else some._replace(caption_BKE=self.caption_BKE[rows])
 
 
 class Towers:

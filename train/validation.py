@@ -26,7 +26,10 @@ class Validation:
         self._data: WindowData | None = None
         if config.val_split is not None and config.eval_every > 0:
             store = open_store(config.store)
-            self._data = WindowData(store, config.set, config.val_split, stream=config.stream, config=config.data)
+            reads, split = config.model.reads_embeddings, config.val_split
+            self._data = WindowData(
+                store, config.set, split, stream=config.stream, config=config.data, embeddings=reads
+            )
 
     def is_due(self, epochs: int, within: int, at_end: bool) -> bool:
         """After so many whole epochs and `within` steps of the next one."""

@@ -16,14 +16,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PREPROCESS = """
 inputs: {folder}/videos.csv
 store: {folder}/store
-streams: {{default: {{kind: timm, size: 64}}}}
-sets: {{default: {{windows: {{candidates: 2}}}}}}
+streams:
+  default: {{kind: timm, size: 64}}
+  second: {{kind: timm, size: 32, sampling: {{fps: 0.7}}}}
+sets: {{default: {{stream: default, windows: {{candidates: 2}}}}}}
 engine: here
 """
 TRAIN = """
 store: {folder}/store
 run: {folder}/run
 model: {{dim: 16, text: {{name: words, word_dim: 16, hidden: 32}}}}
+data: {{also: [second]}}
 batch_size: 4
 steps: 3
 log_every: 1
@@ -76,7 +79,9 @@ def test_two_ranks_train_on_a_store_whose_videos_are_gone(small_media: Path, tmp
     fitted = run(tmp_path, *launch, str(tmp_path / "fit.yaml"), **blocked)
     assert fitted.returncode == 0, fitted.stderr
     assert "step 3/3" in fitted.stdout
+    assert "rows of 1280 + 1280 from streams default, second" in fitted.stdout
     evaluated = run(tmp_path, "train", "evaluate", str(media / "run"), **blocked)
     assert evaluated.returncode == 0, evaluated.stderr
     metrics = json.loads((media / "run" / "metrics.json").read_text())
     assert metrics["text_to_video"]["queries"] == 6
+    assert set(metrics["data"]["also"]) == {"second"}

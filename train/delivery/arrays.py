@@ -15,7 +15,10 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class BatchShape:
-    """B clips of T rows of D channels of `dtype`, K captions each of L tokens."""
+    """B clips of T rows of D channels of `dtype`, K captions each of L tokens.
+
+    embedding: numbers of each caption's stored embedding, of `embedding_dtype`; 0 for batches without.
+    """
 
     clips: int
     rows: int
@@ -23,6 +26,8 @@ class BatchShape:
     candidates: int
     tokens: int
     dtype: str
+    embedding: int = 0
+    embedding_dtype: str = "float16"
 
     @property
     def bytes(self) -> int:
@@ -59,7 +64,8 @@ class BatchArrays:
     """One rank's clips of one step, as `train.batch.Batch` has them.
 
     video_BTD: rows as stored, zeros where video_mask_BT (bool) is False. tokens_BKL: int32, the set's pad id where
-    token_mask_BKL (bool) is False. caption_mask_BK: bool. video_ids_B: int64.
+    token_mask_BKL (bool) is False. caption_mask_BK: bool. video_ids_B: int64. caption_BKE: as stored, zeros where
+    caption_mask_BK is False; None for a shape without embeddings.
     """
 
     video_BTD: np.ndarray
@@ -68,6 +74,12 @@ class BatchArrays:
     token_mask_BKL: np.ndarray
     caption_mask_BK: np.ndarray
     video_ids_B: np.ndarray
+    caption_BKE: np.ndarray | None = None
+
+    @property
+    def present(self) -> dict[str, np.ndarray]:
+        """The arrays that there are, by name."""
+        return {name: array for name, array in vars(self).items() if array is not None}
 
     @classmethod
     def within(cls, block: np.ndarray, shape: BatchShape) -> BatchArrays:
@@ -84,16 +96,17 @@ class BatchArrays:
 def layout(shape: BatchShape) -> Layout:
     """Where the arrays of a batch of this shape lie; fields are named and ordered as in BatchArrays."""
     clips, slots, words = shape.clips, (shape.clips, shape.candidates), (shape.clips, shape.candidates, shape.tokens)
-    return placed(
-        [
-            ("video_BTD", shape.dtype, (clips, shape.rows, shape.dim)),
-            ("video_mask_BT", "bool", (clips, shape.rows)),
-            ("tokens_BKL", "int32", words),
-            ("token_mask_BKL", "bool", words),
-            ("caption_mask_BK", "bool", slots),
-            ("video_ids_B", "int64", (clips,)),
-        ]
-    )
+    arrays: list[tuple[str, str, tuple[int, ...]]] = [
+        ("video_BTD", shape.dtype, (clips, shape.rows, shape.dim)),
+        ("video_mask_BT", "bool", (clips, shape.rows)),
+        ("tokens_BKL", "int32", words),
+        ("token_mask_BKL", "bool", words),
+        ("caption_mask_BK", "bool", slots),
+        ("video_ids_B", "int64", (clips,)),
+    ]
+    if shape.embedding:
+        arrays.append(("caption_BKE", shape.embedding_dtype, (*slots, shape.embedding)))
+    return placed(arrays)
 
 
 @lru_cache(maxsize=256)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shared.config import Config
 from shared.features import Verify
 from shared.row_sources import Mapping
+from shared.schema import Name
 
 # How batches are made, not what is in them: a run may go on with others.
 MAKING = ("workers", "prefetch", "verify", "mapping", "stage")
@@ -17,6 +19,9 @@ MAKING = ("workers", "prefetch", "verify", "mapping", "stage")
 class DataConfig(Config):
     """max_rows: most rows of a window that are read; of longer windows evenly spaced ones, each from the middle of its
     part. max_tokens: captions are cut there, null for the manifest set's own limit.
+    also: further feature streams of the same store, null for none. For each row of a window they give theirs of the
+    middle of its time; its channels stand behind the first stream's. missing: `zeros` gives rows of zeros where one
+    lacks a video; null refuses that.
     workers: processes of each rank that make batches. 0 has a thread of the training process make them, which is enough
     where rows lie in memory (the page cache); several wait for a slow disk at the same time. `train plan` says how many
     suit a machine. prefetch: batches that each of them, or the thread, has made ahead.
@@ -28,8 +33,16 @@ class DataConfig(Config):
 
     max_rows: int = Field(default=64, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
+    also: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    missing: Literal["zeros"] | None = None
     workers: int = Field(default=0, ge=0, le=256)
     prefetch: int = Field(default=2, ge=1, le=1024)
     verify: Verify = "first"
     mapping: Mapping = "auto"
     stage: Path | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataConfig:
+        if self.missing is not None and self.also is None:
+            raise ValueError(f"missing={self.missing} without also: name the further streams, or leave missing out")
+        return self

@@ -42,8 +42,8 @@ class Slot:
         """Tensors in the slot's own memory. arrays: views that nobody else holds."""
         # A tensor keeps the array alive that it is made of, and so does every view of it, since they share a storage.
         # (A view of an array would not do: NumPy has it keep whatever owns the memory.)
-        self._handed_out = [weakref.ref(array) for array in vars(arrays).values()]
-        return Batch(**{name: torch.from_numpy(array) for name, array in vars(arrays).items()})
+        self._handed_out = [weakref.ref(array) for array in arrays.present.values()]
+        return Batch(**{name: torch.from_numpy(array) for name, array in arrays.present.items()})
 
     def in_use(self) -> bool:
         """Whether a tensor of the batch that was handed out is alive."""

@@ -1,6 +1,6 @@
 """Two towers and a temperature. Start at two_tower.py."""
 
-from train.model.text_tower import TEXT_TOWERS, BertConfig, WordsConfig
+from train.model.text_tower import TEXT_TOWERS, BertConfig, StoredConfig, WordsConfig
 from train.model.two_tower import Embeddings, ModelConfig, TwoTower, build_model
 from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
 from train.tokens import TokenSpec
@@ -11,6 +11,7 @@ __all__ = [
     "BertConfig",
     "Embeddings",
     "ModelConfig",
+    "StoredConfig",
     "TokenSpec",
     "TwoTower",
     "VideoHeadConfig",

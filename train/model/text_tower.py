@@ -1,4 +1,4 @@
-"""From token ids to text embeddings. A new tower is a class, a config and a line in TEXT_TOWERS."""
+"""From token ids, or stored embeddings, to text embeddings. A new tower is a class, a config, a line in TEXT_TOWERS."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from shared.config import Config
-from shared.errors import EnvironmentLacking, InputFileError
+from shared.errors import EnvironmentLacking, InputFileError, RequestError
 from shared.resources import resolve_resource
 from train.model.encoder import check_fit, enable_checkpointing, load_encoder
 from train.model.pooling import masked_max, masked_mean
+from train.model.projection import projection
 from train.model.sizes import Width
 from train.tokens import TokenSpec
 
@@ -58,7 +59,18 @@ class BertConfig(Config):
         return self
 
 
-TextTowerConfig = Annotated[WordsConfig | BertConfig, Field(discriminator="name")]
+class StoredConfig(Config):
+    """Reads the captions' stored embeddings, which their manifest set must have, and no token; a caption without one
+    counts as empty nevertheless, so that all towers are asked the same.
+
+    name: the tower. hidden: width of a hidden layer of the projection, 0 for a linear one.
+    """
+
+    name: Literal["stored"] = "stored"
+    hidden: Width = Field(default=0, ge=0)
+
+
+TextTowerConfig = Annotated[WordsConfig | BertConfig | StoredConfig, Field(discriminator="name")]
 
 
 class WordsTower(nn.Module):
@@ -117,6 +129,24 @@ class BertTower(nn.Module):
         return projected
 
 
+class StoredTower(nn.Module):
+    """A projection of stored embeddings. forward(caption_NE): floating, (N, E) -> (N, dim)."""
+
+    def __init__(self, tokens: TokenSpec, dim: int, config: StoredConfig) -> None:
+        """Raises RequestError where captions come without embeddings."""
+        super().__init__()
+        if tokens.embedding is None:
+            raise RequestError(
+                "model.text.name=stored reads stored caption embeddings, which these batches do not hold: open the "
+                "windows with embeddings=True"
+            )
+        self.projection = projection(tokens.embedding, dim, config.hidden)
+
+    def forward(self, caption_NE: torch.Tensor) -> torch.Tensor:
+        projected: torch.Tensor = self.projection(caption_NE.to(next(self.projection.parameters()).dtype))
+        return projected
+
+
 def _read_table(value: str, vocab_size: int, word_dim: int) -> torch.Tensor:
     path = resolve_resource(value)
     if not path.is_file():
@@ -150,7 +180,10 @@ def _load_array(path: Path) -> torch.Tensor:
     return loaded.float()
 
 
+# The tower that reads stored embeddings; all others read tokens.
+STORED = "stored"
 TEXT_TOWERS: dict[str, Callable[[TokenSpec, int, Any], nn.Module]] = {
     "words": WordsTower,
     "bert": BertTower,
+    STORED: StoredTower,
 }

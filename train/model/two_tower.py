@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from shared.errors import RequestError
 from train.model.pooling import zero_padding
 from train.model.sizes import Width
 from train.model.temperature import Temperature, TemperatureConfig
-from train.model.text_tower import TEXT_TOWERS, TextTowerConfig, WordsConfig
+from train.model.text_tower import STORED, TEXT_TOWERS, TextTowerConfig, WordsConfig
 from train.model.video_head import VIDEO_HEADS, VideoHeadConfig
 from train.tokens import TokenSpec
 
@@ -36,6 +37,11 @@ class ModelConfig(Config):
     temperature: TemperatureConfig = TemperatureConfig()
     logit_bias: float | None = None
 
+    @property
+    def reads_embeddings(self) -> bool:
+        """Whether the text tower reads the captions' stored embeddings, which batches hold only then."""
+        return self.text.name == STORED
+
 
 class Embeddings(NamedTuple):
     """video_BD, text_BKD floating; text_mask_BK bool, False for an empty slot (zero text).
@@ -53,11 +59,13 @@ class Embeddings(NamedTuple):
 class TwoTower(nn.Module):
     """Both towers in one module, so that DDP sees every parameter that learns, the temperature among them."""
 
-    def __init__(self, config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> None:
+    def __init__(self, config: ModelConfig, *, input_dim: int | Sequence[int], tokens: TokenSpec) -> None:
         super().__init__()
+        input_dims = (input_dim,) if isinstance(input_dim, int) else tuple(input_dim)
         self.dim = config.dim
         self.normalise = config.normalise
-        self.video = VIDEO_HEADS[config.video.name](input_dim, config.dim, config.video)
+        self.reads_embeddings = config.reads_embeddings
+        self.video = VIDEO_HEADS[config.video.name](input_dims, config.dim, config.video)
         self.text = TEXT_TOWERS[config.text.name](tokens, config.dim, config.text)
         self.temperature = Temperature(config.temperature)
         self.logit_bias = None if config.logit_bias is None else nn.Parameter(torch.tensor(config.logit_bias))
@@ -69,31 +77,57 @@ class TwoTower(nn.Module):
         tokens_BKL: torch.Tensor,
         token_mask_BKL: torch.Tensor,
         caption_mask_BK: torch.Tensor,
+        caption_BKE: torch.Tensor | None = None,
     ) -> Embeddings:
-        """Embeddings of a batch as `train.batch.Batch` describes it. A caption without a token counts as empty."""
+        """Embeddings of a batch as `train.batch.Batch` describes it. A caption without a token counts as empty, also
+        where it has a stored embedding."""
         text_mask_BK = caption_mask_BK & token_mask_BKL.any(dim=-1)
         rows, candidates, _ = tokens_BKL.shape
-        text_ND = self.embed_text(tokens_BKL.flatten(0, 1), token_mask_BKL.flatten(0, 1))
+        if self.reads_embeddings:
+            text_ND = self.embed_stored(_stored(caption_BKE, text_mask_BK))
+        else:
+            text_ND = self.embed_text(tokens_BKL.flatten(0, 1), token_mask_BKL.flatten(0, 1))
         text_BKD = zero_padding(text_ND.view(rows, candidates, -1), text_mask_BK)
         video_BD = self.embed_video(video_BTD, video_mask_BT)
         return Embeddings(video_BD, text_BKD, text_mask_BK, self.temperature(), self.logit_bias)
 
     def embed_video(self, video_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
-        """(B, T, input_dim), bool (B, T) -> (B, dim)."""
+        """(B, T, channels of all streams), bool (B, T) -> (B, dim)."""
         return self._finish(self.video(video_BTD, mask_BT))
 
     def embed_text(self, tokens_NL: torch.Tensor, mask_NL: torch.Tensor) -> torch.Tensor:
-        """int32 or int64 ids, bool where a token stands, (N, L) -> (N, dim)."""
+        """int32 or int64 ids, bool where a token stands, (N, L) -> (N, dim). Raises RequestError for a tower that reads
+        stored embeddings."""
+        if self.reads_embeddings:
+            raise RequestError(
+                f"model.text.name={STORED} reads stored caption embeddings and knows no tokens: it embeds captions of "
+                "a manifest set that has embeddings, and no other text; for that, train a words or bert tower"
+            )
         return self._finish(self.text(tokens_NL, mask_NL))
+
+    def embed_stored(self, caption_NE: torch.Tensor) -> torch.Tensor:
+        """Stored embeddings, floating, (N, E) -> (N, dim), by a tower that reads them."""
+        return self._finish(self.text(caption_NE))
 
     def _finish(self, x_ND: torch.Tensor) -> torch.Tensor:
         return F.normalize(x_ND, dim=-1) if self.normalise else x_ND
 
 
-def build_model(config: ModelConfig, *, input_dim: int, tokens: TokenSpec) -> TwoTower:
+def _stored(caption_BKE: torch.Tensor | None, mask_BK: torch.Tensor) -> torch.Tensor:
+    """(B x K, E): zeros for what is masked. Raises RequestError where there are no stored embeddings."""
+    if caption_BKE is None:
+        raise RequestError(
+            f"model.text.name={STORED} reads stored caption embeddings, and the batch has none: open the windows with "
+            "embeddings=True"
+        )
+    return zero_padding(caption_BKE.flatten(0, 1)[:, None], mask_BK.flatten()[:, None])[:, 0]
+
+
+def build_model(config: ModelConfig, *, input_dim: int | Sequence[int], tokens: TokenSpec) -> TwoTower:
     """The configured model with fresh weights from torch's current random state.
 
-    input_dim: channels of a stored video row. Raises EnvironmentLacking for absent weights, RequestError for tokens
+    input_dim: channels of a stored video row; of several streams, those of each, in the order in which they stand in a
+    row. Raises EnvironmentLacking for absent weights, RequestError for tokens
     that do not fit the text tower and for sizes that do not fit into memory.
     """
     try:

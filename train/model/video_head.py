@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 
 from shared.config import Config
 from train.model.pooling import AttentionPool, MaskedMax, MaskedMean, masked_mean, zero_padding
+from train.model.projection import projection
 from train.model.row_transformer import RowTransformer, TransformerConfig
 from train.model.sizes import Width
 
@@ -18,9 +19,9 @@ from train.model.sizes import Width
 class VideoHeadConfig(Config):
     """name: how rows become one vector. hidden: width of an MLP before pooling, 0 for a single linear projection.
 
-    layer_norm: normalise each stored row first. dropout: share of projected channels dropped in training, and of what
-    each layer of a transformer adds. transformer: of the head of that name, the mean over rows that looked at each
-    other.
+    layer_norm: normalise each stored row first, of several streams each apart. dropout: share of projected channels
+    dropped in training, and of what each layer of a transformer adds. transformer: of the head of that name, the mean
+    over rows that looked at each other.
     """
 
     name: Literal["mean", "max", "attention", "transformer"] = "mean"
@@ -33,13 +34,16 @@ class VideoHeadConfig(Config):
 class PooledHead(nn.Module):
     """Projection of every row, then pooling over the valid ones.
 
-    forward(video_BTD, mask_BT): floating (B, T, input_dim), bool (B, T) -> (B, dim). A clip without a row gives zero.
+    input_dims: channels of each stream, which stand behind each other in a row. Without a hidden layer, the projection
+    is the sum of one of each stream.
+    forward(video_BTD, mask_BT): floating (B, T, sum of input_dims), bool (B, T) -> (B, dim). A clip without a row gives
+    zero.
     """
 
-    def __init__(self, input_dim: int, dim: int, config: VideoHeadConfig, pool: nn.Module) -> None:
+    def __init__(self, input_dims: Sequence[int], dim: int, config: VideoHeadConfig, pool: nn.Module) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(input_dim) if config.layer_norm else nn.Identity()
-        self.projection = _projection(input_dim, dim, config.hidden)
+        self.norm = _norm(input_dims) if config.layer_norm else nn.Identity()
+        self.projection = projection(sum(input_dims), dim, config.hidden)
         self.dropout = nn.Dropout(config.dropout)
         self.pool = pool
 
@@ -50,22 +54,33 @@ class PooledHead(nn.Module):
         return pooled
 
 
-def _projection(input_dim: int, dim: int, hidden: int) -> nn.Module:
-    if hidden == 0:
-        return nn.Linear(input_dim, dim)
-    return nn.Sequential(nn.Linear(input_dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
+class NormEach(nn.Module):
+    """A layer norm for each stream, over its own channels: (..., sum of dims) -> the same shape."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__()
+        self._dims = list(dims)
+        self.streams = nn.ModuleList(nn.LayerNorm(dim) for dim in dims)
+
+    def forward(self, rows_BTD: torch.Tensor) -> torch.Tensor:
+        parts = zip(self.streams, rows_BTD.split_with_sizes(self._dims, dim=-1), strict=True)
+        return torch.cat([norm(part) for norm, part in parts], dim=-1)
 
 
-def mean_head(input_dim: int, dim: int, config: VideoHeadConfig) -> nn.Module:
-    return PooledHead(input_dim, dim, config, MaskedMean())
+def _norm(dims: Sequence[int]) -> nn.Module:
+    return nn.LayerNorm(dims[0]) if len(dims) == 1 else NormEach(dims)
 
 
-def max_head(input_dim: int, dim: int, config: VideoHeadConfig) -> nn.Module:
-    return PooledHead(input_dim, dim, config, MaskedMax())
+def mean_head(input_dims: Sequence[int], dim: int, config: VideoHeadConfig) -> nn.Module:
+    return PooledHead(input_dims, dim, config, MaskedMean())
 
 
-def attention_head(input_dim: int, dim: int, config: VideoHeadConfig) -> nn.Module:
-    return PooledHead(input_dim, dim, config, AttentionPool(dim))
+def max_head(input_dims: Sequence[int], dim: int, config: VideoHeadConfig) -> nn.Module:
+    return PooledHead(input_dims, dim, config, MaskedMax())
+
+
+def attention_head(input_dims: Sequence[int], dim: int, config: VideoHeadConfig) -> nn.Module:
+    return PooledHead(input_dims, dim, config, AttentionPool(dim))
 
 
 class TransformedMean(nn.Module):
@@ -79,11 +94,12 @@ class TransformedMean(nn.Module):
         return masked_mean(self.transformer(x_BTD, mask_BT), mask_BT)
 
 
-def transformer_head(input_dim: int, dim: int, config: VideoHeadConfig) -> nn.Module:
-    return PooledHead(input_dim, dim, config, TransformedMean(dim, config))
+def transformer_head(input_dims: Sequence[int], dim: int, config: VideoHeadConfig) -> nn.Module:
+    return PooledHead(input_dims, dim, config, TransformedMean(dim, config))
 
 
-VIDEO_HEADS: dict[str, Callable[[int, int, VideoHeadConfig], nn.Module]] = {
+# A head is made of the channels of each stream, the size of the embedding and its config.
+VIDEO_HEADS: dict[str, Callable[[Sequence[int], int, VideoHeadConfig], nn.Module]] = {
     "mean": mean_head,
     "max": max_head,
     "attention": attention_head,

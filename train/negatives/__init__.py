@@ -29,7 +29,12 @@ class Negatives:
         self._memory, self._keys, self._world = memory, keys, world
 
     def loss(
-        self, loss: BoundLoss, inputs: tuple[torch.Tensor, ...], embeddings: Embeddings, ids_N: torch.Tensor, step: int
+        self,
+        loss: BoundLoss,
+        inputs: tuple[torch.Tensor | None, ...],
+        embeddings: Embeddings,
+        ids_N: torch.Tensor,
+        step: int,
     ) -> tuple[torch.Tensor, Fresh]:
         """This rank's scalar, and what is to be remembered after the step.
 

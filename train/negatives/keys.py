@@ -25,7 +25,7 @@ class KeyTowers:
         self._momentum = momentum
 
     @torch.no_grad()
-    def __call__(self, *inputs: torch.Tensor) -> Embeddings:
+    def __call__(self, *inputs: torch.Tensor | None) -> Embeddings:
         """Keys of a batch; `inputs` as of the model."""
         keys: Embeddings = self._towers(*inputs)
         return keys

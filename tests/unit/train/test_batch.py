@@ -18,5 +18,5 @@ def test_length_is_the_clips_and_every_field_moves():
     )
     moved = batch.to(torch.device("meta"))
     assert len(batch) == len(moved) == 3
-    assert {value.device.type for value in vars(moved).values()} == {"meta"}
+    assert {value.device.type for value in moved.present.values()} == {"meta"}
     assert moved.tokens_BKL.dtype == torch.int32

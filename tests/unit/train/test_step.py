@@ -156,5 +156,5 @@ class FixedEmbeddings(torch.nn.Module):
         self.video_BD = torch.nn.Parameter(torch.randn(6, 8, generator=draw))
         self.text_BKD = torch.randn(6, 2, 8, generator=draw)
 
-    def forward(self, video_BTD, video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK) -> Embeddings:
+    def forward(self, video_BTD, video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK, caption_BKE) -> Embeddings:
         return Embeddings(self.video_BD, self.text_BKD, caption_mask_BK, torch.tensor(0.1), None)

@@ -171,3 +171,17 @@ def test_a_memory_that_is_none_is_refused(config, value, capsys):
         app(["plan", str(config), "--memory-gib", value])
     assert ended.value.code == 2
     assert "memory-gib" in capsys.readouterr().err
+
+
+def test_further_streams_are_counted_too(config, add_stream, even, small_store, tmp_path):
+    store = small_store(tmp_path / "store")
+    add_stream(store, "more", even(5.0), dim=6, dtype="float32")
+    loaded = load_config(config, FitConfig, [f"store={store}"])
+    alone = plan(loaded, ranks=1, cores=4)
+    both = plan(load_config(config, FitConfig, [f"store={store}", "data.also=[more]"]), ranks=1, cores=4)
+    main = WindowData(open_store(store), "default", "train", config=loaded.data)
+    assert both["read_per_epoch"] == alone["read_per_epoch"] // 16 * (16 + 24)
+    # A video of 15 seconds has three rows of five seconds each.
+    added = min(len(plainly_covered(main.windows)), 24 * 3) * 24
+    assert both["sources"][0]["page_cache"] == alone["sources"][0]["page_cache"] + added
+    assert both["batch"] - alone["batch"] == 8 * 5 * (14 * 4 - 8 * 2)

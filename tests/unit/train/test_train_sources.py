@@ -62,7 +62,7 @@ def test_without_a_mixture_there_is_one_source(configured):
     selection = order.batch(0)
     batch = delivered(sources, order, selection)
     assert (len(batch), sources.videos, sources.offsets) == (4, 10, (0,))
-    for name, tensor in vars(sources.datas[0].batch(selection)).items():
+    for name, tensor in sources.datas[0].batch(selection).present.items():
         assert (getattr(batch, name) == tensor).all()
 
 

@@ -30,6 +30,9 @@ from shared.schema import FileEntry, Source
 from shared.shard_writer import ShardWriter, npy_bytes
 from shared.store import open_store, open_writer
 from shared.verify import verify_store
+from train.config import FitConfig
+from train.evaluate import evaluate
+from train.loop import fit
 
 SAID = {"one": ["a b", "c d", "e f"], "two": ["g h", "a c"]}
 SHOWN = {"one": ["a b", "a b", "c d", "c d", "a b", "a b"], "two": ["g h", "h", "g", "g"]}
@@ -107,6 +110,19 @@ def test_captions_have_their_embeddings_in_their_order(tmp_path: Path, clip: Pat
     assert made.info.embeddings.identity["pooling"] == "projection"
     assert open_store(store).root.version == 2
     assert verify_store(store) == []
+
+
+def test_a_model_trains_on_what_was_stored(tmp_path: Path, clip: Path) -> None:
+    store = make_store(tmp_path / "store", clip)
+    with_embeddings(store, clip)
+    values = {"store": store, "run": tmp_path / "run", "model": {"dim": 4, "text": {"name": "stored"}}, "steps": 2}
+    fit(FitConfig.model_validate(values | {"batch_size": 2, "val_split": None, "device": "cpu"}))
+    found = evaluate(tmp_path / "run" / "checkpoints" / "step-00000002.pt", split="train")
+    made = open_store(store).manifest_set("default")
+    assert found["data"]["embeddings"] == made.embedding_info.model_dump(mode="json")
+    with_embeddings(store, clip, normalize=True)
+    with pytest.raises(RequestError, match=r"embeddings\.identity\.normalize: False -> True"):
+        evaluate(tmp_path / "run" / "checkpoints" / "step-00000002.pt", split="train")
 
 
 def test_a_set_made_again_without_them_is_one_that_never_had_any(tmp_path: Path, clip: Path) -> None:

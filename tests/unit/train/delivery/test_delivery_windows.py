@@ -21,7 +21,7 @@ def store(tmp_path_factory, small_store):
 def filled(reader, selection):
     """Into arrays that hold something else before."""
     arrays = BatchArrays.empty(reader.shape_of(selection))
-    for array in vars(arrays).values():
+    for array in arrays.present.values():
         array.view(np.uint8)[...] = 1
     reader.fill(selection, arrays)
     return arrays
@@ -122,7 +122,7 @@ def test_pickles_small_and_opens_again(store):
 def test_rows_are_the_same_however_they_are_read(store, verify, mapping):
     expected = everything(WindowReader(store, "default", "train"))
     config = DataConfig(verify=verify, mapping=mapping)
-    for name, array in vars(everything(WindowReader(store, "default", "train", config=config))).items():
+    for name, array in everything(WindowReader(store, "default", "train", config=config)).present.items():
         assert (array == getattr(expected, name)).all()
 
 
@@ -131,7 +131,7 @@ def test_rows_can_be_copied_to_a_local_disk_first(store, tmp_path):
     staged = WindowReader(store, "default", "train", config=DataConfig(stage=tmp_path / "local"))
     assert list((tmp_path / "local").glob("*/*.npy"))
     for reader in (staged, pickle.loads(pickle.dumps(staged))):
-        for name, array in vars(everything(reader)).items():
+        for name, array in everything(reader).present.items():
             assert (array == getattr(expected, name)).all()
     with pytest.raises(RequestError, match="is inside the store"):
         WindowReader(store, "default", "train", config=DataConfig(stage=store.path / "copies"))

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from shared.errors import EnvironmentLacking, InputFileError, RequestError
-from train.model.text_tower import TEXT_TOWERS, BertConfig, BertTower, WordsConfig, WordsTower
+from train.model.text_tower import (
+    TEXT_TOWERS,
+    BertConfig,
+    BertTower,
+    StoredConfig,
+    StoredTower,
+    WordsConfig,
+    WordsTower,
+)
 from train.tokens import TokenSpec
 
 TOKENS = TokenSpec(vocab_size=40, pad_id=0, max_tokens=6)
@@ -138,4 +146,18 @@ def test_the_packaged_encoder_loads():
 
 
 def test_every_tower_is_in_the_dictionary():
-    assert {"words": WordsTower, "bert": BertTower} == TEXT_TOWERS
+    assert {"words": WordsTower, "bert": BertTower, "stored": StoredTower} == TEXT_TOWERS
+
+
+@pytest.mark.parametrize("hidden", [0, 9])
+def test_stored_embeddings_are_projected_in_the_precision_of_the_weights(hidden):
+    tower = StoredTower(TokenSpec(40, 0, 6, embedding=5), 4, StoredConfig(hidden=hidden))
+    stored = torch.randn(3, 5, dtype=torch.float16)
+    assert tower(stored).dtype == torch.float32
+    torch.testing.assert_close(tower(stored), tower.projection(stored.float()))
+    assert [tuple(p.shape) for p in tower.parameters()] == ([(9, 5), (9,), (4, 9), (4,)] if hidden else [(4, 5), (4,)])
+
+
+def test_stored_embeddings_must_come_with_the_captions():
+    with pytest.raises(RequestError, match="these batches do not hold: open the windows with embeddings=True"):
+        StoredTower(TOKENS, 4, StoredConfig())
