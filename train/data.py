@@ -10,6 +10,7 @@ for batch in DataLoader(windows, batch_size=64, shuffle=True, collate_fn=whole_b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ class WindowDataset(Dataset[Sample]):
         return len(self.data)
 
     def __getitem__(self, window: int) -> Sample:
-        sample: Sample = self.__getitems__([window])[0]
+        sample: Sample = self.__getitems__([operator.index(window)])[0]
         return sample
 
     def __getitems__(self, windows: Sequence[int]) -> FetchedWindows:

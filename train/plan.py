@@ -29,6 +29,8 @@ def plan(
     memory: bytes that a rank has on its device, None for what is free here. measured: train a few steps, too, and tell
     what they took. Raises RequestError, EnvironmentLacking, StoreError and DamageFound as training would.
     """
+    # Nothing is copied to the disk of this host for a plan.
+    config = config.model_copy(update={"data": config.data.model_copy(update={"stage": None})})
     main = WindowData(
         open_store(config.store),
         config.set,

@@ -1,35 +1,37 @@
-"""Threads that run calls in the background, and cost whoever asks next to nothing.
+"""A thread that runs calls in the background, and costs whoever asks next to nothing.
 
 A `ThreadPoolExecutor` makes the asking thread wait for locks that the working one holds, each time as long as a batch
 takes to be made: with steps of 10 ms that was half of all the waiting for data. SimpleQueue is one C call, which keeps
-the interpreter.
+the interpreter, and which no signal handler can interrupt half-way.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 ResultT = TypeVar("ResultT")
-# Seconds between looks whether the program is about to end.
-_LOOK_EVERY = 1.0
+# Seconds that the end of a program, or of a forgotten object, waits for the call that is running.
+_PATIENCE_S = 5.0
 
 
 class Answer(Generic[ResultT]):
     """What a call will give."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[ResultT | None, BaseException | None]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
-    def set(self, result: ResultT | None, error: BaseException | None) -> None:
+    def set(self, result: ResultT | None, error: BaseException | None = None) -> None:
         self._queue.put((result, error))
 
     def get(self) -> ResultT:
         """Wait for it, once. Raises what the call raised."""
+        result: ResultT
         result, error = self._queue.get()
         if error is not None:
             try:
@@ -37,54 +39,52 @@ class Answer(Generic[ResultT]):
             finally:
                 # Its traceback has this frame, which must not have it: the two would keep all frames of the call.
                 del error
-        return result  # type: ignore[return-value]
+        return result
 
 
 class _Call(NamedTuple):
-    run: Callable[[], object]
-    answer: Answer[object]
+    run: Callable[[], Any]
+    answer: Answer[Any]
 
 
 class Background:
-    """Calls are begun in the order of asking. The threads end with `close`, with this object, or with the program."""
+    """Calls run one after another, in the order of asking, until `close`, or the end of this object or of the program.
 
-    def __init__(self, name: str, threads: int = 1) -> None:
+    For the process that made it: a fork has the object, but not its thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._process = name, os.getpid()
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._threads = [
-            threading.Thread(target=_work, args=(self._calls,), name=f"{name} {number}") for number in range(threads)
-        ]
-        # Not a method: a thread must not be what keeps this object alive.
-        self._end = weakref.finalize(self, _end, self._calls, threads)
-        self._end.atexit = False
-        for thread in self._threads:
-            thread.start()
+        # A daemon: the interpreter would wait for it before anything could tell it to end.
+        self._thread = threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True)
+        # Not a method: the thread must not be what keeps this object alive.
+        self._end = weakref.finalize(self, _end, self._calls, self._thread, self._process)
+        self._thread.start()
 
-    def call(self, run: Callable[[], ResultT]) -> Answer[ResultT]:
-        """Have it run. Raises RuntimeError after `close`."""
+    def call(self, run: Callable[[], ResultT], answer: Answer[ResultT] | None = None) -> Answer[ResultT]:
+        """Have it run. answer: where its result goes, if not to a new one. Raises RuntimeError after `close`, and in
+        another process."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"the {self._name} thread is that of process {self._process}, of which {os.getpid()} is a fork: make "
+                "the loader in the process that uses it"
+            )
         if not self._end.alive:
-            raise RuntimeError(f"{self._threads[0].name} was closed; nothing more can be asked of it")
-        answer: Answer[ResultT] = Answer()
-        self._calls.put(_Call(run, answer))  # type: ignore[arg-type]
+            raise RuntimeError(f"the {self._name} thread has ended, as its loader was closed")
+        answer = Answer() if answer is None else answer
+        self._calls.put(_Call(run, answer))
         return answer
 
     def close(self) -> None:
-        """Drop the calls that were not begun, and wait for those that were."""
-        self._end()
-        for thread in self._threads:
-            thread.join()
+        """Drop the calls that were not begun, and wait for the one that is running."""
+        if os.getpid() == self._process:
+            self._end()
+            self._thread.join()
 
 
 def _work(calls: SimpleQueue[_Call | None]) -> None:
-    while True:
-        try:
-            call = calls.get(timeout=_LOOK_EVERY)
-        except Empty:
-            # The interpreter waits for its threads before it ends, and would wait for ever where nobody closes.
-            if not threading.main_thread().is_alive():
-                return
-            continue
-        if call is None:
-            return
+    while (call := calls.get()) is not None:
         try:
             result, error = call.run(), None
         except BaseException as raised:  # noqa: BLE001  (raised again where the answer is asked for)
@@ -94,11 +94,12 @@ def _work(calls: SimpleQueue[_Call | None]) -> None:
         del call, result, error
 
 
-def _end(calls: SimpleQueue[_Call | None], threads: int) -> None:
+def _end(calls: SimpleQueue[_Call | None], thread: threading.Thread, process: int) -> None:
+    if os.getpid() != process:
+        return
     with suppress(Empty):
-        while True:
-            call = calls.get_nowait()
-            if call is not None:
-                call.answer.set(None, RuntimeError("closed before this was begun"))
-    for _ in range(threads):
-        calls.put(None)
+        while (call := calls.get_nowait()) is not None:
+            call.answer.set(None, RuntimeError("closed before this was begun"))
+    calls.put(None)
+    if thread is not threading.current_thread():
+        thread.join(_PATIENCE_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from types import TracebackType
 
@@ -13,6 +12,7 @@ import torch
 from shared.errors import ClipmillError
 from train.batch import Batch
 from train.delivery.arrays import BatchShape
+from train.delivery.background import Answer
 from train.delivery.config import DataConfig
 from train.delivery.handing_over import PageLock, Slot, on_device
 from train.delivery.makers import Maker, ProcessMaker, ThreadMaker
@@ -54,8 +54,8 @@ class Loader:
         self._device, self._ahead = device, batches_ahead(config.workers, config.prefetch)
         self._slots = [Slot() for _ in range(ring_slots(config.workers, config.prefetch))]
         room = len(self._slots), max(map(slot_bytes, shapes))
-        # The slots of batches that were asked for and not yet taken, in the order of asking.
-        self._underway: deque[int] = deque()
+        # Batches that were asked for and not yet taken, in the order of asking: slot and answer.
+        self._underway: deque[tuple[int, Answer[Batch | BatchShape]]] = deque()
         # All others, those that were handed out first at the front.
         self._idle = deque(range(len(self._slots)))
         self._calls = 0
@@ -81,17 +81,16 @@ class Loader:
         changed; RunFailed for a worker that died. RuntimeError where too many batches are still in use.
         """
         self._calls += 1
-        while self._underway:
-            # What an earlier call asked for; errors are of batches that nobody wants any more.
-            with suppress(ClipmillError):
-                self._answer()
+        self._maker.settle()
+        # What an earlier call asked for, nobody wants any more; a slot is nowhere after a Ctrl-C at the wrong moment.
+        self._underway.clear()
+        self._idle.extend(sorted(set(range(len(self._slots))).difference(self._idle)))
         return self._delivered(select, start, stop, self._calls)
 
     def close(self) -> None:
         """End what makes batches, and the iterator. Those that were delivered stay whole."""
-        self._maker.close()
-        self._underway.clear()
         self._calls += 1
+        self._maker.close()
         if self._lock is not None:
             for slot in self._slots:
                 slot.copied(wait=True)
@@ -129,8 +128,7 @@ class Loader:
             slot = self._free_slot()
             if slot is None:
                 return step
-            self._maker.ask(slot, partial(select, step))
-            self._underway.append(slot)
+            self._underway.append((slot, self._maker.ask(slot, partial(select, step))))
         return max(start, stop)
 
     def _free_slot(self) -> int | None:
@@ -141,14 +139,10 @@ class Loader:
                 return number
         return None
 
-    def _answer(self) -> tuple[int, Batch | BatchShape]:
-        """The next batch that was asked for, and its slot."""
-        number = self._underway.popleft()
-        self._idle.append(number)
-        return number, self._maker.answer()
-
     def _take(self) -> Batch:
-        number, found = self._answer()
+        number, answer = self._underway.popleft()
+        found = answer.get()
+        self._idle.append(number)
         if isinstance(found, Batch):
             return found
         copied = torch.from_numpy(self._maker.ring.block(number, found)).to(self._device, non_blocking=True)

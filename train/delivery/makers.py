@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from shared.errors import RunFailed
 from train.delivery.arrays import BatchShape
 from train.delivery.background import Answer, Background
 from train.delivery.making import make
@@ -18,23 +18,25 @@ from train.delivery.worker_process import WorkerProcess
 from train.order import Selection
 
 ReadyT = TypeVar("ReadyT")
-ReadyT_co = TypeVar("ReadyT_co", covariant=True)
 # From ring, slot and shape of a batch that is complete to what the training thread gets. Done ahead as well: the
 # caches of the training thread are cold after a step, so that even making six tensors would take it long.
 Finish = Callable[[Ring, int, BatchShape], ReadyT]
 
 
-class Maker(Protocol[ReadyT_co]):
-    """Makes batches in the slots of `ring`. Answers come in the order of asking."""
+class Maker(Protocol[ReadyT]):
+    """Makes batches in the slots of `ring`, so that their answers are there in the order of asking."""
 
     ring: Ring
 
-    def ask(self, slot: int, select: Callable[[], Selection]) -> None:
-        """Have the batch made that `select` tells, in a slot that nobody uses."""
+    def ask(self, slot: int, select: Callable[[], Selection]) -> Answer[ReadyT]:
+        """Have the batch made that `select` tells, in a slot that nobody uses. The answer raises what making it raised.
+
+        Done or not done when a signal handler raises meanwhile, but nothing between.
+        """
         ...
 
-    def answer(self) -> ReadyT_co:
-        """Wait for the next batch that was asked for. Raises, in its place, what making it raised."""
+    def settle(self) -> None:
+        """Wait until no slot is being written to."""
         ...
 
     def close(self) -> None:
@@ -56,17 +58,15 @@ class ThreadMaker(Generic[ReadyT]):
         self.ring = Ring(slots, slot_bytes)
         self._readers, self._first_ids, self._finish = readers, first_ids, finish
         self._thread = Background("prefetch")
-        self._asked: deque[Answer[ReadyT]] = deque()
 
-    def ask(self, slot: int, select: Callable[[], Selection]) -> None:
-        self._asked.append(self._thread.call(partial(self._make, slot, select)))
+    def ask(self, slot: int, select: Callable[[], Selection]) -> Answer[ReadyT]:
+        return self._thread.call(partial(self._make, slot, select))
 
-    def answer(self) -> ReadyT:
-        return self._asked.popleft().get()
+    def settle(self) -> None:
+        self._thread.call(_nothing).get()
 
     def close(self) -> None:
         self._thread.close()
-        self._asked.clear()
 
     def _make(self, slot: int, select: Callable[[], Selection]) -> ReadyT:
         return self._finish(self.ring, slot, make(select(), slot, self.ring, self._readers, self._first_ids))
@@ -93,8 +93,7 @@ class ProcessMaker(Generic[ReadyT]):
         self._workers: list[WorkerProcess] = []
         # Threads, so that the training thread waits neither for a selection nor for what is to be done at the end.
         self._selecting, self._receiving = Background("select"), Background("receive")
-        self._asked: deque[Answer[ReadyT]] = deque()
-        self._asks = 0
+        self._asks, self._closed = 0, False
         self.ring, memory = make_shared(slots, slot_bytes)
         beginning = Beginning(tuple(reader.opened for reader in readers), tuple(first_ids), slots, slot_bytes)
         try:
@@ -108,33 +107,48 @@ class ProcessMaker(Generic[ReadyT]):
         finally:
             os.close(memory)
 
-    def ask(self, slot: int, select: Callable[[], Selection]) -> None:
+    def ask(self, slot: int, select: Callable[[], Selection]) -> Answer[ReadyT]:
         worker = self._workers[self._asks % len(self._workers)]
         self._asks += 1
-        sent = self._selecting.call(partial(self._send, worker, slot, select))
-        self._asked.append(self._receiving.call(partial(self._receive, worker, slot, sent)))
+        answer: Answer[ReadyT] = Answer()
+        self._selecting.call(partial(self._send, worker, slot, select, answer))
+        return answer
 
-    def answer(self) -> ReadyT:
-        return self._asked.popleft().get()
+    def settle(self) -> None:
+        self._selecting.call(_nothing).get()
+        self._receiving.call(_nothing).get()
 
     def close(self) -> None:
+        self._closed = True
         self._selecting.close()
         for worker in self._workers:
             worker.dismiss()
         for worker in self._workers:
             worker.join()
         self._receiving.close()
-        # An error in an answer has this object in its traceback; the ring would stay until garbage is collected.
-        self._asked.clear()
 
-    def _send(self, worker: WorkerProcess, slot: int, select: Callable[[], Selection]) -> BatchShape:
-        selection = select()
-        self.ring.ask(slot, selection)
+    def _send(self, worker: WorkerProcess, slot: int, select: Callable[[], Selection], answer: Answer[ReadyT]) -> None:
+        """Ask a worker, then for its answer: in one thread, as each worker's answers come in the order of asking."""
+        try:
+            selection = select()
+            shape = self._readers[selection.source].shape_of(selection)
+            self.ring.ask(slot, selection)
+        except BaseException as error:  # noqa: BLE001  (raised again where the answer is asked for)
+            answer.set(None, error)
+            return
         clips, candidates = selection.choice_BK.shape
         worker.ask(Request(slot, selection.source, clips, candidates, selection.rows or 0, selection.tokens or 0))
-        return self._readers[selection.source].shape_of(selection)
+        self._receiving.call(partial(self._receive, worker, slot, shape), answer)
 
-    def _receive(self, worker: WorkerProcess, slot: int, sent: Answer[BatchShape]) -> ReadyT:
-        shape = sent.get()
-        worker.answer()
+    def _receive(self, worker: WorkerProcess, slot: int, shape: BatchShape) -> ReadyT:
+        try:
+            worker.answer()
+        except RunFailed:
+            if self._closed:
+                raise RuntimeError("the loader was closed before this batch was made") from None
+            raise
         return self._finish(self.ring, slot, shape)
+
+
+def _nothing() -> None:
+    """What is asked for to learn that everything before it is done."""

@@ -29,7 +29,7 @@ class Ring:
         try:
             memory = mmap.mmap(descriptor, self.bytes)
         except OSError as error:
-            raise _too_large(slots, slot_bytes, error) from None
+            raise _too_large(slots, slot_bytes, error.strerror) from None
         self.memory = np.frombuffer(memory, np.uint8)
 
     @property
@@ -71,17 +71,22 @@ def make_shared(slots: int, slot_bytes: int) -> tuple[Ring, int]:
     """
     if not hasattr(os, "memfd_create"):
         raise EnvironmentLacking("data.workers needs memfd_create, which Linux has; use data.workers=0 here")
+    from train.free_memory import available_bytes  # for torch's sake not in a worker
+
+    if slots * slot_bytes > available_bytes():
+        # The system would promise it, and end a process when it is used.
+        raise _too_large(slots, slot_bytes, "more than is free")
     descriptor = os.memfd_create("clipmill ring", os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, slots * (-(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE))
         return Ring(slots, slot_bytes, descriptor), descriptor
     except OSError as error:
         os.close(descriptor)
-        raise _too_large(slots, slot_bytes, error) from None
+        raise _too_large(slots, slot_bytes, error.strerror) from None
 
 
-def _too_large(slots: int, slot_bytes: int, error: OSError) -> RequestError:
+def _too_large(slots: int, slot_bytes: int, reason: str | None) -> RequestError:
     return RequestError(
-        f"{slots} batches of {slot_bytes:,} bytes cannot be held in memory: {error.strerror}; lower data.prefetch, "
+        f"{slots} batches of {slot_bytes:,} bytes cannot be held in memory: {reason}; lower data.prefetch, "
         "data.workers, data.max_rows or batch_size"
     )

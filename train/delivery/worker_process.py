@@ -43,7 +43,9 @@ class WorkerProcess:
 
         memory: descriptor of the ring's memory, which the worker inherits.
         """
-        self._name = name
+        self._name, self._owner = name, os.getpid()
+        # What the worker could not do, and ended with.
+        self._last_words: ClipmillError | None = None
         self._channel, other = Pipe()
         command = [sys.executable, "-P", *(f"-W{option}" for option in sys.warnoptions)]
         command += ["-c", _PROGRAM, json.dumps([str(path) for path in sys.path]), str(other.fileno()), str(memory)]
@@ -83,16 +85,21 @@ class WorkerProcess:
         except (EOFError, ConnectionError):
             raise self._death() from None
         if error is not None:
+            self._last_words = error
             raise error
 
     def dismiss(self) -> None:
         """Tell the worker that nobody asks any more, and a thread that waits for its answer that none comes."""
+        if os.getpid() != self._owner:
+            return  # a fork has the channel, too, and must not end what its parent uses
         # Closing it would leave that thread waiting.
         with socket(fileno=os.dup(self._channel.fileno())) as channel, suppress(OSError):
             channel.shutdown(SHUT_RDWR)
 
     def join(self) -> None:
         """Wait until the worker that was dismissed has ended."""
+        if os.getpid() != self._owner:
+            return
         try:
             self._process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -100,11 +107,13 @@ class WorkerProcess:
             self._process.wait()
         self._channel.close()
 
-    def _death(self) -> RunFailed:
+    def _death(self) -> ClipmillError:
         code = self._process.wait()
+        if code == 0 and self._last_words is not None:
+            return self._last_words
         number = signal.Signals(-code) if -code in set(signal.Signals) else None
         how = f"was killed by {number.name if number else f'signal {-code}'}" if code < 0 else f"ended with code {code}"
-        hint = _HINTS.get(-code, "its own message is above")
+        hint = _HINTS.get(-code, "the system's log may say why" if code < 0 else "its own message is above")
         return RunFailed(
             f"data worker {self._name} (process {self.pid}) {how}: {hint}. Run the same command again to go on from "
             "the last checkpoint"

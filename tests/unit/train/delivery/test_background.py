@@ -1,4 +1,5 @@
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -59,14 +60,14 @@ def test_closing_waits_for_what_runs_and_drops_the_rest():
     assert begun.get() is True
     with pytest.raises(RuntimeError, match="closed before"):
         dropped.get()
-    with pytest.raises(RuntimeError, match="was closed"):
+    with pytest.raises(RuntimeError, match="has ended"):
         background.call(lambda: "never")
     background.close()  # twice is once
 
 
 def test_its_thread_ends_with_it():
     background = Background("forgotten")
-    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("forgotten")]
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "forgotten"]
     del background
     gc.collect()
     thread.join(10)
@@ -104,7 +105,52 @@ def test_an_error_leaves_no_circle(background):
         gc.enable()
 
 
-def test_a_program_that_closes_nothing_ends_by_itself():
-    program = "from train.delivery.background import Background\nb = Background('open')\nprint(b.call(lambda: 5).get())"
+def run(program: str) -> tuple[int, str, str]:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_program_that_closes_nothing_ends_when_its_running_call_does():
+    program = """
+import time
+from train.delivery.background import Background
+background = Background("open")
+print(background.call(lambda: 5).get())
+background.call(lambda: time.sleep(0.1))
+for _ in range(1000):
+    background.call(lambda: time.sleep(10))
+"""
+    assert run(program) == (0, "5\n", "")
+
+
+def test_another_thread_goes_on_when_the_main_one_has_ended():
+    program = """
+import threading
+from train.delivery.background import Background
+
+def work(main):
+    main.join()
+    background = Background("late")
+    print([background.call(lambda: n * n).get() for n in range(3)])
+    background.close()
+
+threading.Thread(target=work, args=(threading.main_thread(),)).start()
+"""
+    assert run(program) == (0, "[0, 1, 4]\n", "")
+
+
+def test_a_fork_is_refused_and_ends_nothing(background):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            background.call(lambda: None)
+        except RuntimeError as error:
+            os.write(writing, str(error).encode())
+        background.close()
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        assert f"is that of process {os.getpid()}, of which {child} is a fork" in answer.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    assert background.call(lambda: 7).get() == 7

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
+import sys
+
 import numpy as np
 import pytest
 import torch
 
-from shared.errors import DamageFound
+from shared.errors import DamageFound, RequestError
 from shared.store import open_store
 from train.data import WindowData
 from train.delivery.config import DataConfig
@@ -59,6 +62,86 @@ def test_an_iterator_may_be_left_for_another_which_ends_it(data, workers):
             assert_is(batch, data.batch(chosen(step)))
         with pytest.raises(RuntimeError, match="step 1: this loader was closed, or asked for other batches, since"):
             next(first)
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt in this thread at the n-th line that is run of the files of train/delivery."""
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+
+    def __call__(self, frame, event, _argument):
+        if "train/delivery" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupt_at_any_line_leaves_a_loader_that_gives_the_right_batches(data, workers):
+    chosen = select(data)
+    with loader(data, workers=workers) as batches:
+        for line in range(1, 400):
+            interrupting = Interrupting(line)
+            sys.settrace(interrupting)
+            try:
+                for _ in batches.batches(chosen, 0, 3):
+                    pass
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+            for step, batch in enumerate(batches.batches(chosen, 10, 13), start=10):
+                assert_is(batch, data.batch(chosen(step)))
+            if interrupting.left > 0:
+                break
+        assert line > 60
+        assert interrupting.left > 0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_an_earlier_iterator_would_have_raised_is_not_raised_by_the_next(data, workers):
+    chosen = select(data)
+
+    def failing(step):
+        if step == 2:
+            raise ValueError("of step 2")
+        return chosen(step)
+
+    with loader(data, workers=workers, prefetch=3) as batches:
+        next(batches.batches(failing, 0, 5))
+        for step, batch in enumerate(batches.batches(chosen, 4, 6), start=4):
+            assert_is(batch, data.batch(chosen(step)))
+        with pytest.raises(ValueError, match="of step 2"):
+            list(batches.batches(failing, 0, 5))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_fork_is_refused_and_leaves_its_parent_alone(data, workers):
+    chosen = select(data)
+    with loader(data, workers=workers) as batches:
+        taken = batches.batches(chosen, 0, 8)
+        next(taken)
+        child = os.fork()
+        if child == 0:
+            try:
+                with batches:
+                    batches.batches(chosen, 0, 2)
+            except RuntimeError as error:
+                os._exit(7 if "is a fork" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        for step, batch in enumerate(taken, start=1):
+            assert_is(batch, data.batch(chosen(step)))
+
+
+def test_more_memory_than_there_is_is_refused_with_workers_too(data):
+    for workers in (0, 1):
+        with pytest.raises(RequestError, match="cannot be held in memory"):
+            Loader([data], [data.shape(10**9, 3)], config=DataConfig(workers=workers))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
