@@ -1,4 +1,4 @@
-"""How much memory the device of a run has left."""
+"""How much memory a host has left."""
 
 from __future__ import annotations
 
@@ -6,19 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import torch
 
 # What a control group says of itself, below /sys/fs/cgroup: limit, use, and of the use what the system drops when it
 # has to, for version 2 and version 1 (Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst).
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Bytes that a process may still take there, beside what this one holds; None for a GPU that is not here."""
-    if device.type != "cuda":
-        return available_bytes()
-    return torch.cuda.mem_get_info(device)[0] if torch.cuda.is_available() else None
 
 
 def available_bytes(root: Path = Path("/")) -> int:

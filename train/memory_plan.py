@@ -13,7 +13,7 @@ from train.config import FitConfig
 from train.data import WindowData
 from train.delivery.arrays import BatchShape
 from train.distributed import ALONE, DeviceName
-from train.free_memory import free_bytes
+from train.free_memory import available_bytes
 from train.loss_memory import entry_of
 from train.measure import Measured, measure
 from train.memory import Planned, plan_memory
@@ -22,6 +22,7 @@ from train.negatives import BankConfig, MocoConfig, QueueConfig
 from train.negatives.config import GIB, AnyNegativesConfig, memory_bytes
 from train.negatives.sizing import EntryBytes, largest_queue
 from train.optim import freeze_parameters
+from train.sharding import shards_towers
 from train.sources import Sources
 from train.teacher import open_teacher
 
@@ -56,6 +57,7 @@ def memory_plan(
             "negatives": planned.negatives.held,
             "compared": planned.negatives.compared,
             "planned": planned.total,
+            "spread": config.shard if shards_towers(config.shard, ranks) else None,
             "free": free,
             "given": memory is not None,
         },
@@ -112,9 +114,11 @@ def _device(name: DeviceName) -> torch.device:
 
 
 def _free_here(device: torch.device, ranks: int) -> int | None:
-    """For one rank: each has a GPU of its own, while all share the memory of a host."""
-    free = free_bytes(device)
-    return free if free is None or device.type == "cuda" else free // ranks
+    """Bytes for one rank: each has a GPU of its own, while all share the memory of a host; None for a GPU that is not
+    here."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] if torch.cuda.is_available() else None
+    return available_bytes() // ranks
 
 
 def _step_bytes(planned: Planned, ways: list[Measured], ranks: int) -> int:
@@ -170,6 +174,9 @@ def memory_lines(found: dict[str, Any]) -> list[str]:
 
 def _held_lines(memory: dict[str, Any], ranks: int) -> Iterator[str]:
     buckets = "; DDP's buckets hold them, and take nothing more" if ranks > 1 else ""
+    if memory["spread"] is not None:
+        spread = f"shard={memory['spread']} spreads what follows"
+        yield f"memory     at most: {spread}, and is counted as if nothing were spread"
     yield f"parameters {_mib(memory['parameters'])}, {_mib(memory['frozen'])} of it frozen"
     yield f"gradients  {_mib(memory['gradients'])}{buckets}"
     yield f"optimizer  {_mib(memory['optimizer'])} of state, {_mib(memory['update'])} more during its update"

@@ -97,7 +97,7 @@ def build_parts(config: FitConfig, world: World, ranks: int | None = None) -> Pa
 
 
 def _sharded(model: TwoTower, config: FitConfig, world: World) -> ShardedTowers | None:
-    if not shards_towers(config.shard, world):
+    if not shards_towers(config.shard, world.size):
         return None
     varies = config.ddp.find_unused_parameters is True
     return ShardedTowers(model, world, config.shard, offload=config.offload, varies=varies)

@@ -14,7 +14,7 @@ from shared.errors import DamageFound
 from train.health import Sign
 from train.memory import plan_memory
 from train.parts import Parts
-from train.sharding import described
+from train.sharding import described, shards_towers
 from train.tensorboard_files import TensorBoardFiles
 
 METRICS_FILE = "metrics.jsonl"
@@ -139,9 +139,10 @@ def _memory_line(parts: Parts) -> str:
         "batches": planned.batches,
         "negatives": sum(planned.negatives),
     }
+    bound = "at most" if shards_towers(parts.config.shard, ranks) else "at least"
     shown = ", ".join(f"{name} {count / (1 << 20):,.1f}" for name, count in counts.items() if count)
     return (
-        f"memory     planned: at least {planned.total / (1 << 20):,.1f} MiB on each rank's {device.type} ({shown}); "
+        f"memory     planned: {bound} {planned.total / (1 << 20):,.1f} MiB on each rank's {device.type} ({shown}); "
         "what the towers keep for the gradient comes on top (train plan --measure)"
     )
 

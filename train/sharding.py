@@ -33,9 +33,9 @@ def sharded_optimizer(
     return ZeroRedundancyOptimizer(groups, optimizer_class=kind, **options)
 
 
-def shards_towers(shard: Shard, world: World) -> bool:
+def shards_towers(shard: Shard, ranks: int) -> bool:
     """Whether more than the optimizer is spread. One process has all of it."""
-    return shard in (2, 3) and world.size > 1
+    return shard in (2, 3) and ranks > 1
 
 
 def described(shard: Shard, offload: bool, world: World) -> str | None:

@@ -78,7 +78,7 @@ def run_case(case: Case, world: World) -> dict[str, Any]:
     if case.idle:
         model.video.idle = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
     varies = case.ddp.find_unused_parameters is True
-    sharded = ShardedTowers(model, world, case.shard, varies=varies) if shards_towers(case.shard, world) else None
+    sharded = ShardedTowers(model, world, case.shard, varies=varies) if shards_towers(case.shard, world.size) else None
     optimizer = build_optimizer(model, case.optim, sharded=case.shard == 1 and world.size > 1)
     for place, name, sound in SOUND:
         setattr(place, name, FAULTY.get((case.fault or "", name), sound))

@@ -9,6 +9,7 @@ import numpy as np
 
 from shared.errors import EnvironmentLacking, RequestError
 from train.delivery.arrays import BatchArrays, BatchShape, layout, request_layout
+from train.free_memory import available_bytes
 from train.order import Selection
 
 
@@ -71,8 +72,6 @@ def make_shared(slots: int, slot_bytes: int) -> tuple[Ring, int]:
     """
     if not hasattr(os, "memfd_create"):
         raise EnvironmentLacking("data.workers needs memfd_create, which Linux has; use data.workers=0 here")
-    from train.free_memory import available_bytes  # for torch's sake not in a worker
-
     if slots * slot_bytes > available_bytes():
         # The system would promise it, and end a process when it is used.
         raise _too_large(slots, slot_bytes, "more than is free")

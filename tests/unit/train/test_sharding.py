@@ -14,8 +14,8 @@ GPU = World(0, 2, 0, torch.device("cuda"))
 
 
 def test_one_process_spreads_nothing():
-    assert [shards_towers(shard, CPU) for shard in ("none", 1, 2, 3)] == [False, False, True, True]
-    assert not any(shards_towers(shard, ALONE) for shard in ("none", 1, 2, 3))
+    assert [shards_towers(shard, CPU.size) for shard in ("none", 1, 2, 3)] == [False, False, True, True]
+    assert not any(shards_towers(shard, ALONE.size) for shard in ("none", 1, 2, 3))
 
 
 def test_says_what_is_spread_and_where_it_lies():
