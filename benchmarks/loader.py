@@ -33,6 +33,13 @@ import numpy as np
 import psutil
 from loader_corpus import CANDIDATES, DIM, PEERS, STEPS, TOKENS, Corpus, write_plain, write_store
 
+from shared.store import open_store
+from train.data import WindowData
+from train.delivery.config import DataConfig
+from train.delivery.loader import Loader
+from train.order import BatchOrder, OrderConfig
+from train.sources import order_of
+
 BATCH, GOALS = 256, {"peers": 4.0, "waiting": 0.02}
 # Batches at the start of an epoch that are not counted: worker processes fill their queues then.
 BEGINNING = 4
@@ -40,26 +47,23 @@ BEGINNING = 4
 Epoch = Callable[[], Iterator[Any]]
 
 
+def our_loader(folder: Path, workers: int) -> tuple[Loader, BatchOrder]:
+    data = WindowData(open_store(folder / "store"), "default", "train")
+    order = order_of(data, OrderConfig(unit="window", candidates=CANDIDATES), BATCH, 0)
+    shapes = [data.shape(shape.samples, CANDIDATES) for shape in order.shapes()]
+    return Loader([data], shapes, config=DataConfig(workers=workers)), order
+
+
 def clipmill(workers: int) -> Callable[[Path], Epoch]:
     def opened(folder: Path) -> Epoch:
-        from shared.store import open_store
-        from train.data import WindowData
-        from train.delivery.config import DataConfig
-        from train.delivery.loader import Loader
-        from train.order import OrderConfig
-        from train.sources import order_of
-
-        data = WindowData(open_store(folder / "store"), "default", "train")
-        order = order_of(data, OrderConfig(unit="window", candidates=CANDIDATES), BATCH, 0)
-        shapes = [data.shape(shape.samples, CANDIDATES) for shape in order.shapes()]
-        loader = Loader([data], shapes, config=DataConfig(workers=workers))
-        steps = itertools.count(step=order.steps_before(1))
+        loader, order = our_loader(folder, workers)
+        steps_of_epoch = order.steps_before(1)
+        steps = itertools.count(step=steps_of_epoch)
 
         def epoch() -> Iterator[Any]:
             start = next(steps)
             return ((b.video_BTD, b.tokens_BKL) for b in loader.batches(order.batch, start, start + steps_of_epoch))
 
-        steps_of_epoch = order.steps_before(1)
         return epoch
 
     return opened
@@ -227,11 +231,15 @@ def cpu_seconds() -> float:
 
 
 def wait(name: str, folder: Path, steps: int) -> None:
-    """In a process of its own: print the share of time spent waiting for batches where a step is a sleep."""
-    epoch = CONTESTANTS[name](folder)
-    for _ in epoch():
+    """In a process of its own: print the share of time spent waiting for batches where a step is a sleep.
+
+    One iterator for all steps, through the borders of epochs, as `train fit` has it.
+    """
+    loader, order = our_loader(folder, 0 if name == DEFAULT else int(name.rpartition(" ")[2]))
+    first = order.steps_before(1)
+    for _ in loader.batches(order.batch, 0, first):
         pass
-    running = itertools.chain.from_iterable(epoch() for _ in itertools.count())
+    running = loader.batches(order.batch, first, first + 1 + steps)
     next(running)
     time.sleep(0.1)
     waited, begin = 0.0, time.perf_counter()
