@@ -303,6 +303,7 @@ def test_every_rank_takes_the_step_of_one_process(run_world, name, size):
         assert_same_training(rank[name], alone[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", IN_THREE)
 def test_three_ranks_with_a_share_each_take_the_step_of_one_process(run_world, run_in_three, name):
     [alone] = run_world(1)

@@ -179,9 +179,9 @@ def peak_with(config: FitConfig, sizes: tuple[int, int]) -> list[tuple[int, int]
 @pytest.mark.parametrize(
     ("kind", "loss", "tile"),
     [
-        ("queue", "mil_nce", "auto"),
+        pytest.param("queue", "mil_nce", "auto", marks=pytest.mark.full),
         ("queue", "mil_nce", 0),
-        ("queue", "dual_softmax", 64),
+        pytest.param("queue", "dual_softmax", 64, marks=pytest.mark.full),
         ("queue", "dual_softmax", 0),
         ("queue", "sigmoid", 64),
         ("moco", "mil_nce", 64),
@@ -202,6 +202,7 @@ def test_what_an_entry_takes_in_a_step_is_no_more_than_planned(kind, loss, tile)
         assert measured > 0.9 * planned_more
 
 
+@pytest.mark.full
 def test_a_bank_takes_no_more_than_planned():
     config = make_config(negatives={"name": "bank", "size": 1}, model={"dim": 64})
     few, many = peak_with(config, (60_000, 90_000))
