@@ -22,7 +22,7 @@ from shared.containers import row_offset
 from shared.errors import DamageFound, EnvironmentLacking
 from shared.mapping import MEMORY_START, all_memory, can_copy_mapped, copy_mapped, map_file, sentinel
 from shared.schema import Container, DType
-from shared.store_files import REPAIR, open_file, unreadable
+from shared.store_files import REPAIR, open_again, unreadable
 
 Mapping = Literal["auto", "mmap", "pread"]
 # NumPy's arrays end at 2**63 bytes, and so does what `take` can address; larger pieces gain nothing anyway.
@@ -207,7 +207,7 @@ class FileRows:
             self._offsets[shard] = file.offset()
         offset = self._offsets[shard]
         try:
-            descriptor = open_file(file.path)
+            descriptor = open_again(file.path)
         except OSError as error:
             raise unreadable(file.path, error, file.remedy) from None
         try:

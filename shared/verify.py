@@ -66,7 +66,7 @@ def _damaged_files(store: Store, progress: Callable[[str], None]) -> Iterator[Da
         try:
             what = check_file(store.path / name, entry)
         except StoreError as error:  # not known to be damaged, and not known to be whole
-            what = str(error)
+            what = str(error).removeprefix(f"{store.path / name} ")
         if what:
             yield Damage(name, what)
 
@@ -83,7 +83,7 @@ def _orphans(store: Store) -> list[Damage]:
 def _unread(store: Path, error: OSError) -> Damage:
     """A folder that could not be looked into (one that is gone was emptied by a writer meanwhile)."""
     folder = Path(error.filename)
-    return Damage(folder.relative_to(store).as_posix(), str(unreadable(folder, error)))
+    return Damage(folder.relative_to(store).as_posix(), str(unreadable(folder, error)).removeprefix(f"{folder} "))
 
 
 def _disagreements(store: Store, broken: set[str], progress: Callable[[str], None]) -> Iterator[Damage]:

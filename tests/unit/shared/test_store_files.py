@@ -19,7 +19,7 @@ from shared.edit.repair import repair_store
 from shared.edit.subset import subset_store
 from shared.errors import DamageFound, StoreError
 from shared.store import open_store, open_writer
-from shared.store_files import COPY, is_damage, open_file, read_file, stat_file, unreadable
+from shared.store_files import COPY, is_damage, open_again, open_file, read_file, stat_file, unreadable
 from shared.verify import verify_store
 
 # A pipe that is opened waits for ever.
@@ -297,10 +297,11 @@ def test_regular_files_and_links_to_them(tmp_path):
     for name in ("a", "b"):
         assert read_file(tmp_path / name) == b"abc"
         assert stat_file(tmp_path / name).st_size == 3
-        descriptor = open_file(tmp_path / name)
-        assert os.read(descriptor, 9) == b"abc"
-        os.close(descriptor)
-    for act in (read_file, stat_file, open_file):
+        for way in (open_file, open_again):
+            descriptor = way(tmp_path / name)
+            assert os.read(descriptor, 9) == b"abc"
+            os.close(descriptor)
+    for act in (read_file, stat_file, open_file, open_again):
         with pytest.raises(FileNotFoundError):
             act(tmp_path / "c")
         with pytest.raises(OSError, match="a device has its name"):
