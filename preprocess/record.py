@@ -19,6 +19,7 @@ from preprocess.meter import Setting, Spent, advice
 from shared.atomic import replace_file
 from shared.errors import Failure
 from shared.fingerprint import is_sealed, sealed_json
+from shared.store_files import read_file
 
 if TYPE_CHECKING:  # `report` reads records and should not wait for torch
     from preprocess.extract.base import ExtractorSpec
@@ -127,7 +128,7 @@ def read_records(store: Path) -> list[dict[str, Any]]:
 
 def _sealed(path: Path) -> dict[str, Any]:
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         content = json.loads(data)
     except (OSError, ValueError):
         return {}

@@ -24,6 +24,7 @@ from shared.explain import first_fault
 from shared.fingerprint import canonical_json, fingerprint, hash_bytes
 from shared.schema import CaptionIndex, CaptionRef, CaptionTrackRecord, FailureRecord, FileEntry, InputRecord
 from shared.shard_writer import FinishedFile
+from shared.store_files import REPAIR, read_file, stat_file, unreadable
 
 if TYPE_CHECKING:
     from shared.store import Store
@@ -80,25 +81,28 @@ def read_caption_shard(store: Path, name: str, expected: FileEntry | None = None
     index = read_caption_index(store, name, expected)
     path = store / "captions" / f"{name}.jsonl.gz"
     try:
+        stat_file(path)
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
             for record, line in zip(index.videos, lines, strict=True):
                 yield unpack_line(record, json.loads(line))
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
-        raise DamageFound(f"{path} cannot be read: {error}; run `verify`, then `repair`") from None
+    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
+        raise DamageFound(f"{path} cannot be read: {error}; {REPAIR}") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def read_caption_index(store: Path, name: str, expected: FileEntry | None = None) -> CaptionIndex:
     """`<shard>.json`, checked against what the root says of it where that is given. Raises DamageFound."""
     path = store / "captions" / f"{name}.json"
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         if expected is not None and hash_bytes(data) != expected.xxh3:
-            raise DamageFound(f"{path} is damaged: its content changed; run `verify`, then `repair`")
+            raise DamageFound(f"{path} is damaged: its content changed; {REPAIR}")
         return CaptionIndex.model_validate_json(data)
-    except (FileNotFoundError, IsADirectoryError):
-        raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
     except ValidationError as error:
-        raise DamageFound(f"{path} is not a caption index: {first_fault(error)}; run `verify`, then `repair`") from None
+        raise DamageFound(f"{path} is not a caption index: {first_fault(error)}; {REPAIR}") from None
 
 
 def _input_record(video: KeptCaptions) -> InputRecord:

@@ -19,10 +19,10 @@ from shared.row_sources import RowSource, ShardRows
 from shared.row_values import bad_row
 from shared.schema import Checksums, FileEntry
 from shared.shard_writer import block_digests
+from shared.store_files import MAKE_SET, REPAIR, is_damage, stat_file, state_of, unreadable
 
 # Digits of a 64-bit checksum in hex.
 _DIGEST = 16
-MISSING = "missing"
 # Blocks, of 64 KiB as our writer makes them, that are copied out in one call.
 _BLOCKS_AT_ONCE = 16
 
@@ -38,16 +38,20 @@ class FileChecks:
         self._whole: set[str] = set()
 
     def require(self, name: str) -> None:
-        """Raise DamageFound naming the file unless it has the size and the xxh3-128 that the root says."""
+        """Raise DamageFound naming the file unless it has the size and the xxh3-128 that the root says.
+
+        Raises StoreError where that cannot be told, or where the store was changed and has it no more.
+        """
         if name in self._whole:
             return
-        entry = self._entries.get(name)
-        what = check_file(self._store / name, entry) if entry else "the root does not name it"
+        path, entry = self._store / name, self._entries.get(name)
+        remedy = MAKE_SET if name.startswith("manifests/") else REPAIR
+        try:
+            what = _difference(path, entry) if entry else "the root does not name it"
+        except OSError as error:
+            raise unreadable(path, error, remedy) from None
         if what:
-            state = what if what == MISSING else f"damaged: {what}"
-            # A set can be made again from what the store keeps.
-            remedy = "`python -m preprocess manifests CONFIG`" if name.startswith("manifests/") else "`repair`"
-            raise DamageFound(f"{self._store / name} is {state}; run `verify`, then {remedy}")
+            raise DamageFound(f"{path} is damaged: {what}; {remedy}")
         self._whole.add(name)
 
     def entries(self, names: Sequence[str]) -> dict[str, FileEntry] | None:
@@ -65,16 +69,21 @@ class FileChecks:
 
 
 def check_file(path: Path, entry: FileEntry) -> str | None:
-    """What is wrong with a file, or None. Size first: it is cheap and tells a truncation from a changed bit."""
-    if not path.is_file():
-        return MISSING
-    size = path.stat().st_size
+    """What is wrong with a file, to stand behind its name, or None. Raises StoreError where that cannot be told."""
+    try:
+        return _difference(path, entry)
+    except OSError as error:
+        if not is_damage(error):
+            raise unreadable(path, error) from None
+        return state_of(error)
+
+
+def _difference(path: Path, entry: FileEntry) -> str | None:
+    """Size first: it is cheap and tells a truncation from a changed bit. Raises OSError."""
+    size = stat_file(path).st_size
     if size != entry.bytes:
         return f"holds {size} bytes, expected {entry.bytes}"
-    try:
-        found = hash_file(path)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+    found = hash_file(path)
     return None if found == entry.xxh3 else f"content changed: xxh3 {found}, expected {entry.xxh3}"
 
 
@@ -148,7 +157,7 @@ class BlockChecks:
             number = block - int(self._blocks.first_block_S[shard])
             raise DamageFound(
                 f"{file.path} is damaged: the checksum of block {number}, which holds rows of "
-                f"{self._videos(shard, first, first + len(rows))}, is another one; run `verify`, then `repair`"
+                f"{self._videos(shard, first, first + len(rows))}, is another one; {file.remedy}"
             )
         if self._unread_N[block]:
             if self._features:

@@ -12,6 +12,10 @@ from shared.errors import ClipmillError, RequestError, StoppedEarly
 
 # Typer catches Ctrl-C itself and exits with this.
 _TYPER_INTERRUPTED = 130
+_OF_A_PATH = {
+    errno.ENAMETOOLONG: "{:.80}... is longer than a path may be; give a shorter one",
+    errno.EACCES: "{} may not be read or written: give this user the right to, and to enter the folders above it",
+}
 
 
 def run_app(app: typer.Typer) -> None:
@@ -37,14 +41,14 @@ def guarded(action: Callable[[], object]) -> int:
         return error.exit_code
     except OSError as error:
         # Any path that somebody typed may be the one, and no system call but the first to take it tells.
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in _OF_A_PATH or error.filename is None:
             raise
-        name = str(error.filename)
-        return guarded(lambda: _too_long(name))
+        message = _OF_A_PATH[error.errno].format(error.filename)
+        return guarded(lambda: _unusable(message))
     except KeyboardInterrupt:
         return guarded(_interrupted)
     return 0
 
 
-def _too_long(name: str) -> None:
-    raise RequestError(f"{name[:80]}... is longer than a path may be; give a shorter one")
+def _unusable(message: str) -> None:
+    raise RequestError(message)

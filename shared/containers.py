@@ -6,6 +6,7 @@ HDF5 file is an extendable, chunked SWMR dataset that `finish` rewrites contiguo
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -23,6 +24,7 @@ from numpy.lib import format as npy_format
 from shared.errors import DamageFound
 from shared.mapping import map_file
 from shared.schema import Container, DType
+from shared.store_files import REPAIR, open_file, stat_file, unreadable
 
 DATASET = "features"
 # A fixed version of the HDF5 file format: "latest" changes with the library, and with it the bytes and who can read
@@ -176,14 +178,16 @@ def map_rows(container: Container, path: Path, shape: tuple[int, ...], dtype: DT
     return _mapped(path, offset, shape, np.dtype(dtype))
 
 
-def row_offset(container: Container, path: Path, shape: tuple[int, ...], dtype: DType) -> int:
+def row_offset(container: Container, path: Path, shape: tuple[int, ...], dtype: DType, remedy: str = REPAIR) -> int:
     """Where in a finished shard's file the rows begin, in bytes, after it was seen that they are there.
 
-    Raises DamageFound as `map_rows` does.
+    remedy: what a message says is to be done about damage. Raises DamageFound as `map_rows` does, StoreError where the
+    file may be whole and cannot be read.
     """
     expected = np.dtype(dtype)
-    offset = _npy_offset(path, expected, shape) if container == "npy" else _hdf5_offset(path, shape, expected)
-    _require_size(path, offset, shape, expected)
+    find = _npy_offset if container == "npy" else _hdf5_offset
+    offset = find(path, shape, expected, remedy)
+    _require_size(path, offset, shape, expected, remedy)
     return offset
 
 
@@ -193,19 +197,19 @@ def map_array(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
     Its 128 bytes of header are known beforehand, so they are compared and not parsed: a flipped bit in their length
     would shift every value, and NumPy's parser raises half a dozen kinds of errors.
     """
-    offset = _npy_offset(path, dtype, shape)
-    _require_size(path, offset, shape, dtype)
+    offset = _npy_offset(path, shape, dtype, REPAIR)
+    _require_size(path, offset, shape, dtype, REPAIR)
     return _mapped(path, offset, shape, dtype)
 
 
-def _npy_offset(path: Path, dtype: np.dtype, shape: tuple[int, ...]) -> int:
+def _npy_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype, remedy: str) -> int:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             header = file.read(NPY_HEADER_BYTES)
     except OSError as error:
-        raise DamageFound(f"{path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
+        raise unreadable(path, error, remedy) from None
     if header != npy_header(shape, dtype):
-        raise DamageFound(f"{path} does not have the npy header of {dtype}{shape}; run `verify`, then `repair`")
+        raise DamageFound(f"{path} does not have the npy header of {dtype}{shape}; {remedy}")
     return NPY_HEADER_BYTES
 
 
@@ -219,13 +223,14 @@ def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     return npy_format.magic(1, 0) + struct.pack("<H", len(header)) + header
 
 
-def _require_size(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
+def _require_size(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype, remedy: str) -> None:
     need = math.prod(shape) * dtype.itemsize
-    have = path.stat().st_size - offset
+    try:
+        have = stat_file(path).st_size - offset
+    except OSError as error:
+        raise unreadable(path, error, remedy) from None
     if have < need:
-        raise DamageFound(
-            f"{path} holds {have} bytes of rows, expected {need}: the file was cut; run `verify`, then `repair`"
-        )
+        raise DamageFound(f"{path} holds {have} bytes of rows, expected {need}: the file was cut; {remedy}")
 
 
 def _mapped(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -239,17 +244,24 @@ def _mapped(path: Path, offset: int, shape: tuple[int, ...], dtype: np.dtype) ->
     return flat.view(dtype).reshape(shape)
 
 
-def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
+def _hdf5_offset(path: Path, shape: tuple[int, ...], dtype: np.dtype, remedy: str) -> int:
+    try:
+        os.close(open_file(path))
+    except OSError as error:
+        raise unreadable(path, error, remedy) from None
     try:
         with h5py.File(path, "r") as file:
             dataset = file[DATASET]
             if not isinstance(dataset, h5py.Dataset):
-                raise DamageFound(f"{path} holds a group {DATASET!r}, expected a dataset")
+                raise DamageFound(f"{path} holds a group {DATASET!r}, expected a dataset; {remedy}")
             if dataset.shape != shape or dataset.dtype != dtype:
-                raise DamageFound(f"{path} holds {dataset.dtype}{dataset.shape}, its index says {dtype}{shape}")
+                found = f"{dataset.dtype}{dataset.shape}"
+                raise DamageFound(f"{path} holds {found}, its index says {dtype}{shape}; {remedy}")
             offset: int | None = dataset.id.get_offset()
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:  # what h5py makes of damaged metadata
-        raise DamageFound(f"{path} is not an HDF5 file with a dataset {DATASET!r}: {error}") from None
+        if "unable to lock file" in str(error):
+            raise unreadable(path, OSError(errno.EAGAIN, "it is locked"), remedy) from None
+        raise DamageFound(f"{path} is not an HDF5 file with a dataset {DATASET!r}: {error}; {remedy}") from None
     if offset is None and 0 not in shape:
-        raise DamageFound(f"{path} is chunked, expected one contiguous dataset")
+        raise DamageFound(f"{path} is chunked, expected one contiguous dataset; {remedy}")
     return offset or 0

@@ -19,8 +19,9 @@ from shared.fingerprint import fingerprint
 from shared.index_cache import cached_arrays
 from shared.row_sources import LARGEST_TAKEN, MappedRows, ShardRows, row_source
 from shared.row_times import RowTimes
-from shared.schema import FailureRecord, FileEntry, ShardIndex, ShardRef, StreamEntry, VideoRecord, stream_folder
+from shared.schema import FailureRecord, FileEntry, ShardIndex, StreamEntry, VideoRecord, stream_folder
 from shared.shard_writer import regular_spans
+from shared.store_files import COPY, REPAIR
 from shared.stream_index import StreamIndex, read_shard_index, stream_arrays
 
 Verify = Literal["never", "first", "always"]
@@ -112,12 +113,20 @@ class StreamReader:
     @property
     def row_files(self) -> list[Path]:
         """The store's row file of every shard."""
-        return [self.folder / f"{ref.name}.{self.entry.container}" for ref in self.entry.shards]
+        return [shard.path for shard in self.shard_rows(self.folder)]
+
+    def shard_rows(self, folder: Path) -> list[ShardRows]:
+        """The row file of every shard in a folder: the store's, or that of its copies."""
+        kind, shape, remedy = self.entry.container, self.row_shape, REPAIR if folder == self.folder else COPY
+        return [
+            ShardRows(folder / f"{ref.name}.{kind}", kind, (ref.rows, *shape), self.entry.dtype, remedy)
+            for ref in self.entry.shards
+        ]
 
     def read_rows_in(self, folder: Path) -> None:
         """Read rows from the files of these names in another folder from now on: see `shared.staging`."""
         self._rows_in = folder
-        shards = [_shard_rows(folder, self.entry, ref) for ref in self.entry.shards]
+        shards = self.shard_rows(folder)
         self._source = row_source(shards, self._mapping)
         takes = isinstance(self._source, MappedRows) and self._source.direct and 0 < self._row_bytes <= LARGEST_TAKEN
         self._direct = self._source if isinstance(self._source, MappedRows) and takes else None
@@ -289,11 +298,6 @@ class StreamReader:
     def __reduce__(self) -> tuple[object, ...]:
         entry_fingerprint = fingerprint(self.entry.model_dump(mode="json"))
         return _open_same, (self.store, self.name, entry_fingerprint, self._verify, self._mapping, self._rows_in)
-
-
-def _shard_rows(folder: Path, entry: StreamEntry, ref: ShardRef) -> ShardRows:
-    path = folder / f"{ref.name}.{entry.container}"
-    return ShardRows(path, entry.container, (ref.rows, *entry.row_shape), entry.dtype)
 
 
 def _open_same(

@@ -2,7 +2,10 @@
 
 A cache is no part of the store: it can be deleted at any time. It holds for its sources alone, which are known by the
 hashes that the root has of them, and by size and time of change, which are looked at when it is opened. It carries a
-hash of its own. One that is stale, foreign or damaged is compiled again.
+hash of its own. One that is stale, foreign or damaged is compiled again. Clipmill
+never writes into one: a new one takes its name, and who has mapped the old one keeps that. But the arrays are read as
+memory, without the looks that rows and tokens get: a program that shortens the file itself, while it is in use, kills
+its readers.
 
 The file: the arrays, each at a multiple of 64 bytes; sealed JSON that says what they are; its length, 16 hex digits.
 """
@@ -25,6 +28,7 @@ from shared.errors import DamageFound
 from shared.fingerprint import fingerprint, hash_bytes, is_sealed, sealed_json
 from shared.mapping import map_file
 from shared.schema import FileEntry
+from shared.store_files import stat_file, state_of
 
 FOLDER = ".cache/index"
 # Raised when the arrays that are compiled from the same files change.
@@ -48,12 +52,13 @@ def cached_arrays(store: Path, name: str, sources: Mapping[str, FileEntry], buil
     if sum(entry.bytes for entry in sources.values()) < SMALLEST:
         return build()
     key = _key(name, sources)
-    for folder in _folders(store):
+    folders = _folders(store)
+    for folder in folders:
         found = _open(folder / f"{name}.idx", key, store, sources)
         if found is not None:
             return found
     arrays: Arrays | None = None
-    for folder in _folders(store):
+    for folder in folders:
         path = folder / f"{name}.idx"
         try:
             with _alone(path):
@@ -83,6 +88,10 @@ def damaged_indexes(store: Path) -> list[tuple[str, str]]:
     for path in sorted((store / FOLDER).glob("*.idx")):
         try:
             _read(path)
+        except PermissionError:
+            continue  # of another user, who compiled it for himself
+        except OSError as error:
+            found.append((path.relative_to(store).as_posix(), state_of(error)))
         except DamageFound as error:
             found.append((path.relative_to(store).as_posix(), str(error)))
     return found
@@ -93,7 +102,12 @@ def _key(name: str, sources: Mapping[str, FileEntry]) -> str:
 
 
 def _folders(store: Path) -> list[Path]:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Where a cache may be, the best first. A user without a home has none of his own."""
+    own = os.environ.get("XDG_CACHE_HOME")
+    try:
+        home = Path(own) if own else Path.home() / ".cache"
+    except RuntimeError:
+        return [store / FOLDER]
     return [store / FOLDER, home / "clipmill" / hash_bytes(os.fsencode(store.resolve()))]
 
 
@@ -125,10 +139,10 @@ def _open(path: Path, key: str, store: Path, sources: Mapping[str, FileEntry]) -
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
-    """Header and arrays of a cache, every bit of which was checked. Raises DamageFound."""
+    """Header and arrays of a cache, every bit of which was checked. Raises DamageFound, OSError."""
     wrong = DamageFound(f"{path} is not to the bit what was compiled: delete it, it is made again when it is needed")
     try:
-        whole = map_file(path, 0, path.stat().st_size)
+        whole = map_file(path, 0, stat_file(path).st_size)
         end = len(whole) - _SUFFIX
         length = int(whole[end:].tobytes(), 16)
         data = whole[end - length : end].tobytes()
@@ -140,8 +154,6 @@ def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
             name: whole[start : start + count * np.dtype(dtype).itemsize].view(dtype)
             for name, (dtype, count, start) in header["arrays"].items()
         }
-    except OSError as error:
-        raise DamageFound(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError):  # what was never written by `_write`
         raise wrong from None
     return header, arrays

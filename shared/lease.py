@@ -19,6 +19,7 @@ from pathlib import Path
 
 from shared.atomic import disk_full_stops
 from shared.errors import StoreError
+from shared.store_files import open_file, unreadable
 
 _TRIES = 5  # `lease_holder` locks for a moment to see whether somebody writes, and is no reason to be refused
 _PAUSE_S = 0.02
@@ -41,11 +42,13 @@ def writer_lease(store: Path) -> Iterator[None]:
 
 
 def lease_holder(store: Path) -> str | None:
-    """Who is writing to the store now, for people; None when nobody is."""
+    """Who is writing to the store now, for people; None when nobody is. Raises StoreError where nobody can tell."""
     try:
-        descriptor = os.open(store / ".lease", os.O_RDONLY)
+        descriptor = open_file(store / ".lease")
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise unreadable(store / ".lease", error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -20,6 +20,7 @@ from shared.explain import first_fault
 from shared.index_cache import cached_arrays
 from shared.manifest_writer import CAPTION_COLUMNS, FAILURE_COLUMNS, VIDEO_COLUMNS, WINDOW_COLUMNS
 from shared.schema import EMBEDDINGS, EmbeddingInfo, ManifestInfo
+from shared.store_files import MAKE_SET, read_file, stat_file, unreadable
 from shared.token_table import TokenTable
 from shared.window_table import WindowTable, window_arrays
 
@@ -83,7 +84,7 @@ class ManifestSet:
         known = self._files.entries(files) if self._files is not None else None
         if known is None:
             return WindowTable(**self._window_arrays(split))
-        name = f"windows-{self.name}-{split}"
+        name = f"windows-{self.name}.{split}"  # a split has no dot: no two sets share a name
         return WindowTable(**cached_arrays(self._store, name, known, lambda: self._window_arrays(split)))
 
     def _window_arrays(self, split: str) -> dict[str, np.ndarray]:
@@ -134,10 +135,13 @@ class ManifestSet:
         for file in self.info.part_files(table):
             path = self.checked(file)
             try:
+                stat_file(path)
                 with path.open(encoding="utf-8", newline="") as lines:
                     yield from _checked_rows(path, lines, columns)
-            except (OSError, UnicodeDecodeError, csv.Error) as error:
+            except (UnicodeDecodeError, csv.Error) as error:
                 raise DamageFound(f"{path} cannot be read: {error}; run `verify`") from None
+            except OSError as error:
+                raise unreadable(path, error, MAKE_SET) from None
 
     @cached_property
     def _token_table(self) -> TokenTable:
@@ -198,12 +202,10 @@ def _checked_rows(path: Path, lines: TextIO, columns: tuple[str, ...]) -> Iterat
 
 
 def read_manifest_info(file: Path) -> ManifestInfo:
-    """manifest.json of a set. Raises DamageFound."""
+    """manifest.json of a set. Raises DamageFound, StoreError where it may not be read."""
     try:
-        return ManifestInfo.model_validate_json(file.read_bytes())
-    except (FileNotFoundError, IsADirectoryError):
-        raise DamageFound(
-            f"{file} is missing; run `verify`, then make the set again with `preprocess manifests`"
-        ) from None
+        return ManifestInfo.model_validate_json(read_file(file))
+    except OSError as error:
+        raise unreadable(file, error, MAKE_SET) from None
     except ValidationError as error:
         raise DamageFound(f"{file} is not a manifest: {first_fault(error)}; run `verify`") from None

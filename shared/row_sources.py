@@ -22,6 +22,7 @@ from shared.containers import row_offset
 from shared.errors import DamageFound, EnvironmentLacking
 from shared.mapping import MEMORY_START, all_memory, can_copy_mapped, copy_mapped, map_file, sentinel
 from shared.schema import Container, DType
+from shared.store_files import REPAIR, open_again, unreadable
 
 Mapping = Literal["auto", "mmap", "pread"]
 # NumPy's arrays end at 2**63 bytes, and so does what `take` can address; larger pieces gain nothing anyway.
@@ -30,12 +31,13 @@ LARGEST_TAKEN = 1 << 14
 
 @dataclass(frozen=True)
 class ShardRows:
-    """One shard's row file and what its index says of it."""
+    """One shard's row file and what its index says of it. remedy: what to do where it is damaged, for messages."""
 
     path: Path
     container: Container
     shape: tuple[int, ...]
     dtype: DType
+    remedy: str = REPAIR
 
     @property
     def row_bytes(self) -> int:
@@ -46,20 +48,20 @@ class ShardRows:
         return self.shape[0] * self.row_bytes
 
     def offset(self) -> int:
-        """Where the rows begin, after header and size were checked. Raises DamageFound."""
-        if not self.path.exists():
-            raise DamageFound(f"{self.path} is missing: run `verify` on the store, then `repair`")
-        return row_offset(self.container, self.path, self.shape, self.dtype)
+        """Where the rows begin, after header and size were checked. Raises DamageFound, StoreError."""
+        return row_offset(self.container, self.path, self.shape, self.dtype, self.remedy)
 
     def shortened(self) -> DamageFound:
         return DamageFound(
-            f"{self.path} was shortened while it was being read: nothing of this read is used; "
-            "run `verify` on the store, then `repair`"
+            f"{self.path} was shortened while it was being read: nothing of this read is used; {self.remedy}"
         )
 
 
 class RowSource(Protocol):
-    """Copies bytes of shards. Raises DamageFound naming the file that is missing, cut or not what its index says."""
+    """Copies bytes of shards. Raises DamageFound naming the file that is missing, cut or not what its index says.
+
+    Raises StoreError for one that may not be read, or that is gone because the store was changed.
+    """
 
     def copy(
         self, shard_N: np.ndarray, start_N: np.ndarray, bytes_N: np.ndarray, out: np.ndarray, at_N: np.ndarray
@@ -205,9 +207,9 @@ class FileRows:
             self._offsets[shard] = file.offset()
         offset = self._offsets[shard]
         try:
-            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_again(file.path)
         except OSError as error:
-            raise DamageFound(f"{file.path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
+            raise unreadable(file.path, error, file.remedy) from None
         try:
             for start, size, place in zip(starts, sizes, places, strict=True):
                 _read_whole(descriptor, offset + start, memory[place : place + size], file)
@@ -220,7 +222,7 @@ def _read_whole(descriptor: int, start: int, part: memoryview, file: ShardRows) 
         try:
             done = os.preadv(descriptor, [part], start)
         except OSError as error:
-            raise DamageFound(f"{file.path} cannot be read: {error.strerror}; run `verify`, then `repair`") from None
+            raise unreadable(file.path, error, file.remedy) from None
         if done == 0:
             raise file.shortened()
         part, start = part[done:], start + done

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from shared.manifest_set import ManifestSet
 from shared.row_sources import Mapping
 from shared.schema import FORMAT, VERSIONS, ManifestInfo, Root, SetEntry, stream_folder, version_of
 from shared.shard_writer import FinishedFile
+from shared.store_files import read_file, unreadable
 
 ROOT = "store.json"
 SCRATCH = ".tmp"
@@ -80,13 +81,15 @@ def open_store(path: Path | str) -> Store:
     """
     path = Path(path)
     try:
-        data = (path / ROOT).read_bytes()
+        data = read_file(path / ROOT)
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(
             f"{path} is no store: it has no {ROOT}; make one with `python -m preprocess run CONFIG`"
         ) from None
     except OSError as error:
-        raise StoreError(f"{path / ROOT} cannot be read: {error.strerror}; expected a file of this user's") from None
+        raise StoreError(
+            f"{path / ROOT} cannot be read: {error.strerror}; expected a file that this user may read"
+        ) from None
     return Store(path, parse_root(data, path / ROOT))
 
 
@@ -139,7 +142,7 @@ class StoreWriter:
         drop_indexes(self.path)
         for path in sorted(entries.keys() - kept.keys()):
             (self.path / path).unlink(missing_ok=True)
-        self._drop_empty_folders()
+        self.drop_empty_folders()
 
     def commit_set(self, info: ManifestInfo, files: Sequence[FinishedFile]) -> None:
         """Add or replace a manifest set."""
@@ -151,7 +154,7 @@ class StoreWriter:
         for path in removed:
             (self.path / path).unlink()
         self.remove_scratch()
-        self._drop_empty_folders()
+        self.drop_empty_folders()
         return removed
 
     def remove_scratch(self) -> None:
@@ -173,7 +176,8 @@ class StoreWriter:
             with disk_full_stops(folder):
                 fsync_directory(folder)
 
-    def _drop_empty_folders(self) -> None:
+    def drop_empty_folders(self) -> None:
+        """Remove folders in which nothing is left."""
         for top in MANAGED:
             for folder in sorted((self.path / top).glob("**/"), reverse=True):
                 if folder.is_dir() and not any(folder.iterdir()):
@@ -239,9 +243,26 @@ def refuse_inside_store(path: Path, what: str) -> None:
             )
 
 
-def list_files(path: Path) -> list[str]:
-    """Every file in the folders that the root answers for, relative to the store, sorted."""
-    found = (file for top in MANAGED for file in (path / top).rglob("*") if not file.is_dir() or file.is_symlink())
+def list_files(path: Path, refused: Callable[[OSError], None] | None = None) -> list[str]:
+    """Every file in the folders that the root answers for, relative to the store, sorted; links are files, too.
+
+    refused: is told of each folder that cannot be read. Default: StoreError or DamageFound for the first.
+    """
+
+    def tell(error: OSError) -> None:
+        if refused is None:
+            raise unreadable(Path(error.filename), error) from None
+        refused(error)
+
+    found = []
+    for top in (path / name for name in MANAGED):
+        # A file in the place of a folder is one that the root does not name.
+        if os.path.lexists(top) and not top.is_dir():
+            found.append(top)
+        elif os.path.lexists(top):
+            for folder, folders, files in os.walk(top, onerror=tell):
+                found += [Path(folder) / name for name in files]
+                found += [link for name in folders if (link := Path(folder) / name).is_symlink()]
     return sorted(file.relative_to(path).as_posix() for file in found)
 
 
@@ -256,6 +277,11 @@ def in_order(root: Root) -> Root:
     }
     captions = tuple(sorted(root.captions, key=lambda ref: ref.name))
     return root.model_copy(update={**streams, "captions": captions})
+
+
+def stands_on(root: Root, path: str) -> bool:
+    """Whether a file, relative to the store, is of a shard or set that the root has."""
+    return path == ROOT or _stem(path) in _referenced_stems(root)
 
 
 def _referenced_stems(root: Root) -> set[str]:

@@ -15,6 +15,7 @@ from shared.errors import DamageFound, StoreError
 from shared.explain import first_fault
 from shared.fingerprint import hash_bytes
 from shared.schema import FileEntry, ShardIndex, ShardRef, StreamEntry, VideoRecord
+from shared.store_files import REPAIR, read_file, unreadable
 from shared.texts import pack_texts, unpack_texts
 
 Arrays = Mapping[str, np.ndarray]
@@ -118,15 +119,15 @@ def _same_as_root(index: ShardIndex, ref: ShardRef, entry: StreamEntry, folder: 
 def read_shard_index(folder: Path, name: str, expected: FileEntry | None = None) -> ShardIndex:
     """`<shard>.json`, checked against what the root says of it where that is given.
 
-    Raises DamageFound when it is missing, changed, or not what the format says.
+    Raises DamageFound when it is missing, changed, or not what the format says, StoreError when it may not be read.
     """
     path = folder / f"{name}.json"
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         if expected is not None and hash_bytes(data) != expected.xxh3:
-            raise DamageFound(f"{path} is not what the root says: its content changed; run `verify`, then `repair`")
+            raise DamageFound(f"{path} is not what the root says: its content changed; {REPAIR}")
         return ShardIndex.model_validate_json(data)
-    except (FileNotFoundError, IsADirectoryError):
-        raise DamageFound(f"{path} is missing; run `verify`, then `repair`") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
     except ValidationError as error:
-        raise DamageFound(f"{path} is not a shard index: {first_fault(error)}; run `verify`, then `repair`") from None
+        raise DamageFound(f"{path} is not a shard index: {first_fault(error)}; {REPAIR}") from None

@@ -13,7 +13,7 @@ import numpy as np
 from shared.captions import read_caption_shard
 from shared.checks import bad_blocks, check_file
 from shared.containers import map_array, map_rows
-from shared.errors import DamageFound
+from shared.errors import DamageFound, StoreError
 from shared.features import StreamReader
 from shared.fingerprint import is_sealed
 from shared.index_cache import damaged_indexes
@@ -22,6 +22,7 @@ from shared.manifest_writer import CAPTION_COLUMNS
 from shared.row_values import bad_row
 from shared.schema import EMBEDDINGS, TWINS, Root, ShardIndex, StreamEntry, stream_folder
 from shared.store import ROOT, Store, list_files, open_store
+from shared.store_files import read_file, state_of, unreadable
 from shared.stream_index import read_shard_index
 
 _ROWS_AT_ONCE = 65_536
@@ -62,17 +63,27 @@ def _damaged_indexes(store: Path) -> list[Damage]:
 def _damaged_files(store: Store, progress: Callable[[str], None]) -> Iterator[Damage]:
     for name, entry in store.root.files.items():
         progress(name)
-        what = check_file(store.path / name, entry)
+        try:
+            what = check_file(store.path / name, entry)
+        except StoreError as error:  # not known to be damaged, and not known to be whole
+            what = str(error).removeprefix(f"{store.path / name} ")
         if what:
             yield Damage(name, what)
 
 
 def _orphans(store: Store) -> list[Damage]:
-    extra = [path for path in list_files(store.path) if path not in store.root.files]
+    refused: list[OSError] = []
+    extra = [path for path in list_files(store.path, refused.append) if path not in store.root.files]
     return [
         Damage(path, "orphan: the root does not name it (the next run removes what a killed run left)")
         for path in extra
-    ]
+    ] + [_unread(store.path, error) for error in refused if not isinstance(error, FileNotFoundError)]
+
+
+def _unread(store: Path, error: OSError) -> Damage:
+    """A folder that could not be looked into (one that is gone was emptied by a writer meanwhile)."""
+    folder = Path(error.filename)
+    return Damage(folder.relative_to(store).as_posix(), str(unreadable(folder, error)).removeprefix(f"{folder} "))
 
 
 def _disagreements(store: Store, broken: set[str], progress: Callable[[str], None]) -> Iterator[Damage]:
@@ -151,7 +162,7 @@ def _stream_disagreements(
             index = read_shard_index(folder, ref.name)
             rows_path = folder / f"{ref.name}.{index.container}"
             rows = map_rows(index.container, rows_path, (index.rows, *index.row_shape), index.dtype)
-        except DamageFound as error:
+        except (DamageFound, StoreError) as error:
             yield Damage(f"{path}.{entry.container}", str(error))
             continue
         if index.fingerprint != entry.fingerprint or index.unit != ref.unit:
@@ -274,17 +285,17 @@ def _window_disagreements(manifest: ManifestSet, stream: StreamReader, folder: s
 
 def damaged_runs(store: Path) -> list[Damage]:
     """Run records are outside the store's identity, but each carries its own digest."""
-    return [
-        Damage(path.relative_to(store).as_posix(), "run record does not match its own digest")
-        for path in sorted((store / "runs").glob("*.json"))
-        if not _is_whole_record(path)
-    ]
+    checked = ((path, _record_damage(path)) for path in sorted((store / "runs").glob("*.json")))
+    return [Damage(path.relative_to(store).as_posix(), what) for path, what in checked if what]
 
 
-def _is_whole_record(path: Path) -> bool:
+def _record_damage(path: Path) -> str | None:
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         content = json.loads(data)
-    except (OSError, ValueError):  # also a folder, or a link to nothing
-        return False
-    return isinstance(content, dict) and is_sealed(content, data)
+    except OSError as error:
+        return f"run record: {state_of(error)}"
+    except ValueError:
+        content = None
+    sealed = isinstance(content, dict) and is_sealed(content, data)
+    return None if sealed else "run record does not match its own digest"

@@ -19,6 +19,7 @@ from shared.manifest_set import ManifestSet
 from shared.manifest_writer import CAPTION_COLUMNS
 from shared.schema import FileEntry
 from shared.shard_writer import FinishedFile, npy_bytes
+from shared.store_files import read_file
 
 # The time to try all bits grows with the square of the length: seconds at the first, two minutes at the second. That is
 # for indexes: without one, the rows of up to 1,024 videos are lost.
@@ -134,6 +135,6 @@ def finished(scratch: Path, path: str, entry: FileEntry, data: bytes | None) -> 
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError:  # missing, or a disk that cannot read it any more: damage, like any other
         return None

@@ -21,6 +21,7 @@ from shared.lease import writer_lease
 from shared.schema import CaptionRef, SetEntry, ShardIndex, ShardRef, StreamEntry, stream_folder
 from shared.shard_writer import FinishedFile
 from shared.store import ROOT, StoreWriter, list_files, open_store, open_writer, parse_root
+from shared.store_files import NotAFileError, is_damage, read_file, unreadable
 from shared.stream_index import read_shard_index
 from shared.verify import damaged_runs, verify_store
 from shared.words import counted
@@ -78,7 +79,7 @@ def _mend_root(path: Path, done: Repaired) -> None:
     try:
         open_store(path)
     except DamageFound as error:
-        data = unflipped_seal((path / ROOT).read_bytes())
+        data = unflipped_seal(read_file(path / ROOT))
         if data is None:
             raise DamageFound(
                 f"{error}. It cannot be repaired: what it said of the other files stands nowhere else. Put a copy of "
@@ -147,6 +148,7 @@ class _Repair:
                 make_directory(target.parent)
                 (self._store.path / path).replace(target)
                 self._done.aside.append(path)
+        self._writer.drop_empty_folders()
 
     def _mend_small(self) -> None:
         """Indexes first: what they say is needed to mend the rest."""
@@ -235,9 +237,15 @@ class _Repair:
         """They are outside of the identity: one that cannot be mended is no loss to anybody's rows."""
         for damage in damaged_runs(self._store.path):
             path = self._store.path / damage.path
-            if path.is_dir():
+            try:
+                found = read_file(path)
+                data = None if path.is_symlink() else unflipped_seal(found)
+            except NotAFileError:
                 continue  # nothing of ours; it is told as left
-            data = None if path.is_symlink() else unflipped_seal(path.read_bytes())
+            except OSError as error:
+                if not is_damage(error):
+                    raise unreadable(path, error) from None
+                data = None
             if data is not None:
                 replace_file(path, data)
                 self._done.mended.append(damage.path)

@@ -11,6 +11,7 @@ from shared.captions import KeptCaptions, unpack_line, unpack_tracks
 from shared.edit.ids import DAMAGED, tombstone
 from shared.errors import DamageFound
 from shared.schema import CaptionIndex, FailureRecord, InputRecord
+from shared.store_files import stat_file
 
 _CHUNK = 1 << 20
 
@@ -55,6 +56,7 @@ def _lines_before_damage(text: Path, *, strict: bool = False) -> Iterator[bytes]
     """The lines of a gzip file as far as it can be read. strict: raises DamageFound where that is not to its end."""
     unpacker, rest = zlib.decompressobj(wbits=31), b""
     try:
+        stat_file(text)
         with text.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 *lines, rest = (rest + unpacker.decompress(chunk)).split(b"\n")

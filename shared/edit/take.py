@@ -6,6 +6,7 @@ damage does not travel under a new root.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from shared.rewrite import shard_without
 from shared.schema import CaptionRef, InputRecord, ShardRef, StreamEntry, stream_folder
 from shared.shard_writer import FinishedFile
 from shared.store import Store
+from shared.store_files import open_file, unreadable
 
 Keep = Callable[[str], bool]
 
@@ -95,13 +97,16 @@ def _copies(source: Source, prefix: str) -> list[FinishedFile]:
 
 def _copy(source: Source, path: str) -> FinishedFile:
     entry = source.store.root.files[path]
-    copied = source.scratch / path.replace("/", "-")
+    original, copied = source.store.path / path, source.scratch / path.replace("/", "-")
+    try:
+        os.close(open_file(original))
+    except FileNotFoundError:
+        raise _unusable(source.store, path, "missing") from None
+    except OSError as error:
+        raise unreadable(original, error) from None
     with disk_full_stops(copied):
         copied.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copyfile(source.store.path / path, copied)
-        except FileNotFoundError:
-            raise _unusable(source.store, path, "missing") from None
+        shutil.copyfile(original, copied)
         fsync_file(copied)
     what = check_file(copied, entry)
     if what:

@@ -10,6 +10,7 @@ from shared.atomic import make_directory, replace_file
 from shared.errors import StoreError
 from shared.schema import Root
 from shared.store import ROOT, Store, StoreWriter, open_store, open_writer, refuse_inside_store
+from shared.store_files import read_file, unreadable
 
 
 @contextmanager
@@ -38,5 +39,9 @@ def new_store(path: Path) -> Iterator[StoreWriter]:
 def copy_run_records(store: Store, writer: StoreWriter) -> None:
     """Run records go along: they say which batches did not fit into memory, and no later run must meet that again."""
     for record in sorted((store.path / "runs").glob("*.json")):
+        try:
+            data = read_file(record)
+        except OSError as error:
+            raise unreadable(record, error) from None
         make_directory(writer.path / "runs")
-        replace_file(writer.path / "runs" / record.name, record.read_bytes())
+        replace_file(writer.path / "runs" / record.name, data)

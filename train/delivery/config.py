@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shared.config import Config
 from shared.features import Verify
@@ -40,6 +40,13 @@ class DataConfig(Config):
     verify: Verify = "first"
     mapping: Mapping = "auto"
     stage: Path | None = None
+
+    @field_validator("stage", mode="before")
+    @classmethod
+    def _named(cls, stage: object) -> object:
+        if stage == "":
+            raise ValueError("an empty path would be the current folder: name a folder, or null to make no copies")
+        return stage
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:

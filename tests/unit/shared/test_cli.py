@@ -70,3 +70,13 @@ def test_a_path_that_is_too_long_is_a_wrong_request_and_other_faults_stay_visibl
     assert "longer than a path may be" in capsys.readouterr().err
     with pytest.raises(FileNotFoundError):
         guarded(lambda: (tmp_path / "none").read_bytes())
+
+
+def test_a_path_that_may_not_be_used_is_named(capsys, tmp_path):
+    def denied(name):
+        raise PermissionError(13, "Permission denied", name)
+
+    assert guarded(lambda: denied(str(tmp_path / "a"))) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / 'a'} may not be read or written: give this user")
+    with pytest.raises(PermissionError):
+        guarded(lambda: denied(None))

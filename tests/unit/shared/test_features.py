@@ -350,10 +350,10 @@ def test_a_changed_bit_is_not_given_a_new_checksum(tmp_path, samples, container)
         shard_without(store.path, "default", entry, entry.shards[0], {"v00"}, tmp_path / "new", store.root.files)
 
 
-def test_an_index_that_is_a_folder_is_missing(tmp_path, samples):
+def test_an_index_that_is_a_folder_is_damage(tmp_path, samples):
     path = samples.store(tmp_path / "s", "npy", units=1)
     (index,) = (path / "features" / "default").glob("*.json")
     index.unlink()
     index.mkdir()
-    with pytest.raises(DamageFound, match="is missing; run `verify`"):
+    with pytest.raises(DamageFound, match="is no file: a folder has its name; run `verify`"):
         open_store(path).stream("default")

@@ -233,7 +233,7 @@ def test_a_store_is_the_same_through_its_index(tmp_path, samples, monkeypatch):
         patch.setattr(index_cache, "SMALLEST", 1 << 30)
         expected = opened(path)
     assert opened(path) == expected
-    assert sorted(file.stem for file in (path / FOLDER).glob("*.idx")) == ["stream-default", "windows-default-train"]
+    assert sorted(file.stem for file in (path / FOLDER).glob("*.idx")) == ["stream-default", "windows-default.train"]
     for name in ("stream_arrays", "read_shard_index"):
         monkeypatch.setattr(f"shared.features.{name}", lambda *_: pytest.fail("indexes are read again"))
     monkeypatch.setattr("shared.manifest_set.window_arrays", lambda *_: pytest.fail("CSV is read again"))
@@ -268,3 +268,64 @@ def test_a_commit_leaves_no_index_of_what_is_gone(tmp_path, samples):
     with open_writer(path) as writer:
         writer.commit([], sets={})
     assert not list((path / FOLDER).glob("*.idx"))
+
+
+def test_a_user_without_a_home(source, monkeypatch):
+    """HOME is not set, and nobody knows the user: the store's own folder is enough."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    source.arrays()
+    source.arrays()
+    assert source.builds == 1
+    shutil.rmtree(source.store / ".cache")
+    unwritable(source)
+    with pytest.warns(UserWarning, match="no index of table .* can be kept"):
+        source.arrays()
+
+
+def test_no_two_sets_share_an_index(tmp_path, samples):
+    """`a` with the split `b-c`, and `a-b` with the split `c`."""
+    path = samples.store(tmp_path / "s")
+    with open_writer(path) as writer:
+        for name, split in (("a", "b-c"), ("a-b", "c")):
+            manifest = samples.manifest(writer.scratch / name)
+            manifest.add_window(split, "v00", 0.0, 1.0, 0, 1, [0])
+            facts = {
+                "stream": "default",
+                "stream_fingerprint": "ab",
+                "config": {"of": name},
+                "tokenizer": {"pad_id": 0},
+            }
+            writer.commit_set(*manifest.finish(name=name, report={}, **facts))
+    store = open_store(path)
+    for name, split in (("a", "b-c"), ("a-b", "c")):
+        store.manifest_set(name).windows(split)
+    assert len(list((path / FOLDER).glob("windows-*.idx"))) == 2
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_and_a_folder_in_the_place_of_an_index(source):
+    source.arrays()
+    index_of(source).unlink()
+    os.mkfifo(index_of(source))
+    assert damaged_indexes(source.store) == [(f"{FOLDER}/table.idx", "no file: a named pipe has its name")]
+    source.arrays()
+    assert damaged_indexes(source.store) == []
+    index_of(source).unlink()
+    index_of(source).mkdir()
+    assert damaged_indexes(source.store) == [(f"{FOLDER}/table.idx", "no file: a folder has its name")]
+    source.arrays()  # elsewhere
+
+
+def test_an_index_that_another_user_may_not_read_is_no_damage(source, monkeypatch):
+    source.arrays()
+
+    def denied(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(index_cache, "stat_file", denied)
+    assert damaged_indexes(source.store) == []

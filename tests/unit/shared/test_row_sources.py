@@ -154,7 +154,7 @@ def test_deleted_files_stay_readable_only_where_they_are_mapped(tmp_path, mappin
     if mapping != "pread":
         np.testing.assert_array_equal(read(source, [0], [7], [2]), rows[7:9])
     else:
-        with pytest.raises(DamageFound, match=f"{file.path.name} cannot be read: No such file"):
+        with pytest.raises(DamageFound, match=f"{file.path.name} is missing; run `verify`"):
             read(source, [0], [7], [2])
 
 

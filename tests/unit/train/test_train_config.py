@@ -80,6 +80,7 @@ def test_dumped_config_is_the_config(minimal):
         (["ddp.bucket_cap_mb=0"], "ddp.bucket_cap_mb: expected integer of at least 1"),
         (["ddp.find_unused_parameters=perhaps"], "ddp.find_unused_parameters"),
         (["shard=4"], "shard: "),
+        (['data.stage=""'], "data.stage: .*an empty path would be the current folder: name a folder"),
         (["offload=true"], "offload=true with shard=none: .* set shard=2 or shard=3"),
         (["offload=true", "shard=1"], "offload=true with shard=1: .* set shard=2 or shard=3"),
         (["shard=2", "negatives.name=moco", "negatives.size=9"], "negatives.name=moco with shard=2: .*set shard=1"),
