@@ -24,7 +24,10 @@ def resolve_resource(value: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         pip_name = package.replace("_", "-")
-        raise EnvironmentLacking(f"{value}: package {package!r} is not installed; get it with `pip install {pip_name}`")
+        raise EnvironmentLacking(
+            f"{value}: package {package!r} is not installed; check the name, and if it is right, "
+            f"`pip install {pip_name}`"
+        )
     root = Path(next(iter(spec.submodule_search_locations))).resolve()
     path = (root / rest).resolve()
     if not path.is_relative_to(root):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -132,8 +132,9 @@ def evaluate(
             raise RequestError(f"{target} names its store, split and file itself: change them as key=value behind it")
         typer.echo(run_task(target, overrides or []))
         return
-    settings = {"level": level.value} if level else None
-    checkpoint = _run_of(target, overrides or [])
+    checkpoint, settings = _run_of(target, overrides or [])
+    if level:
+        settings |= {"level": level.value}
     result = run_evaluate(checkpoint, store=store, set_name=set_name, split=split, settings=settings, out=out)
     typer.echo(table(result))
 
@@ -196,7 +197,8 @@ def replay(
     if found.first is not None:
         raise RunFailed(
             f"step {found.step + 1} fails again: the first number that is not finite is in the {found.first.name}: "
-            f"{found.first.fault}. Look at what is named, lower optim.lr, or raise model.temperature.minimum"
+            f"{found.first.fault}. Look at what is named, lower optim.lr, or raise model.temperature.value (of a "
+            "learned one minimum)"
         )
     typer.echo("every number is finite here: the step does not fail again")
 
@@ -218,17 +220,20 @@ def keys(
     print_keys("train", TASKS[task.value] if task else FitConfig, section, markdown)
 
 
-def _run_of(target: Path, overrides: list[str]) -> Path:
-    """The checkpoint or run folder that a target names; a config names its run folder."""
+def _run_of(target: Path, overrides: list[str]) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint or run folder that a target names, and its settings for evaluation as far as they differ from
+    those of the run; a config names its run folder, and has settings of its own."""
     with held_interrupts():
         from shared.config import load_config
         from shared.errors import RequestError
         from train.config import FitConfig
 
     if target.suffix in _YAML:
-        return load_config(target, FitConfig, overrides).run
+        config = load_config(target, FitConfig, overrides)
+        return config.run, config.evaluate.model_dump()
     if overrides:
         raise RequestError(
-            f"{overrides[0]!r}: overrides need a config file, but {target} is a checkpoint or run folder"
+            f"{overrides[0]!r}: overrides need a config file, but {target} is a checkpoint or run folder; give the "
+            "run's config, which a run folder holds as config.yaml"
         )
-    return target
+    return target, {}

@@ -93,7 +93,9 @@ class FitConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> FitConfig:
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError(f"give epochs or steps, one of them (epochs={self.epochs}, steps={self.steps})")
+            raise ValueError(
+                f"give epochs or steps, one of them, and null for the other (epochs={self.epochs}, steps={self.steps})"
+            )
         plain = self.loss.base if isinstance(self.loss, DistillConfig) else self.loss
         if (plain is not None and plain.name == "sigmoid") != (self.model.logit_bias is not None):
             raise ValueError(

@@ -203,5 +203,6 @@ class Trainer:
         return RunFailed(
             f"step {index + 1}: the {error.what} is {error.value}, expected a finite number; videos {shown}. "
             f"No weight was changed; the state before the step is in {path}: `python -m train replay {path}` says "
-            "where the number arises. Look at these videos, lower optim.lr, or raise model.temperature.minimum"
+            "where the number arises. Look at these videos, lower optim.lr, or raise "
+            "model.temperature.value (of a learned one minimum)"
         )

@@ -173,10 +173,11 @@ def memory_lines(found: dict[str, Any]) -> list[str]:
 
 
 def _held_lines(memory: dict[str, Any], ranks: int) -> Iterator[str]:
-    buckets = "; DDP's buckets hold them, and take nothing more" if ranks > 1 else ""
-    if memory["spread"] is not None:
-        spread = f"shard={memory['spread']} spreads what follows"
-        yield f"memory     at most: {spread}, and is counted as if nothing were spread"
+    spread = memory["spread"] is not None
+    bound = "at most" if spread else "at least"
+    buckets = "; DDP's buckets hold them, and take nothing more" if ranks > 1 and not spread else ""
+    if spread:
+        yield f"memory     at most: shard={memory['spread']} spreads what follows, but all of it is counted"
     yield f"parameters {_mib(memory['parameters'])}, {_mib(memory['frozen'])} of it frozen"
     yield f"gradients  {_mib(memory['gradients'])}{buckets}"
     yield f"optimizer  {_mib(memory['optimizer'])} of state, {_mib(memory['update'])} more during its update"
@@ -187,7 +188,7 @@ def _held_lines(memory: dict[str, Any], ranks: int) -> Iterator[str]:
         yield f"negatives  {_mib(memory['negatives'])} remembered, {_mib(memory['compared'])} laid out for the loss"
     yield f"logits     {_mib(memory['logits'])} in the backward of the loss"
     yield (
-        f"planned    at least {_mib(memory['planned'])} on each rank's {memory['device']}, with "
+        f"planned    {bound} {_mib(memory['planned'])} on each rank's {memory['device']}, with "
         f"{_mib(memory['batches'])} of batches; what the towers keep for the gradient comes on top (--measure)"
     )
 

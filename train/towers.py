@@ -21,8 +21,9 @@ from train.sharded_towers import ShardedTowers
 
 
 class DdpConfig(Config):
-    """bucket_cap_mb: MiB of gradients that ranks average in one go. static_graph: every step uses the same parameters
-    in the same order, which saves DDP from looking. Both are refused with shard 2 and 3, which do without DDP.
+    """bucket_cap_mb: MiB of gradients that ranks average in one go; refused with shard 2 and 3, which do without DDP.
+    static_graph: every step uses the same parameters in the same order, which saves DDP from looking; refused with
+    shard 2 and 3.
     find_unused_parameters: whether DDP looks, in every step, for parameters that the embeddings do not depend on;
     `auto` where the first batch shows such. `true` is for towers that use other parameters from batch to batch.
     """

@@ -176,3 +176,17 @@ def test_rows_of_one_kind_though_the_stream_was_made_again(run, small_store, tmp
     save_checkpoint(tmp_path / "old" / "checkpoints" / "best.pt", content)
     with pytest.raises(RequestError, match="stream: 'old' -> 'ab'"):
         evaluate(tmp_path / "old", store=store)
+
+
+def test_a_run_s_config_may_say_how_it_is_evaluated(run, tmp_path):
+    command = ["evaluate", str(run.run / "config.yaml"), f"run={run.run}", "evaluate.level=video"]
+    out = tmp_path / "videos.json"
+    result = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "level video" in result.output
+    assert json.loads(out.read_text()) == json.loads(json.dumps(evaluate(run.run, settings={"level": "video"})))
+    # An option stands above the config.
+    result = CliRunner().invoke(app, [*command, "--level", "window", "--out", str(out)])
+    assert "level window" in result.output
+    with pytest.raises(RequestError, match=r"a run folder holds as config\.yaml"):
+        CliRunner().invoke(app, ["evaluate", str(run.run), "evaluate.level=video"], catch_exceptions=False)

@@ -157,7 +157,7 @@ def test_it_says_where_each_figure_comes_from(config, capsys):
     for ranks, found in ((1, False), (2, True)):
         assert command(str(config), *small, "--ranks", str(ranks), "--memory-gib", "1", "shard=3") == 0
         text = capsys.readouterr().out
-        assert ("at most: shard=3 spreads what follows, and is counted as if nothing were spread" in text) == found
+        assert ("at most: shard=3 spreads what follows, but all of it is counted" in text) == found
     assert command(str(config), *small, "negatives={name: queue, size: 100, limit_gib: 0.00001}") == 0
     assert "training refuses it" in capsys.readouterr().out
 
