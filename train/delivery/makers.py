@@ -89,12 +89,13 @@ class ProcessMaker(Generic[ReadyT]):
 
         Raises EnvironmentLacking, RequestError where there is no memory to share.
         """
+        # First, since it may be refused: no thread has been started then.
+        self.ring, memory = make_shared(slots, slot_bytes)
         self._readers, self._finish = readers, finish
         self._workers: list[WorkerProcess] = []
         # Threads, so that the training thread waits neither for a selection nor for what is to be done at the end.
         self._selecting, self._receiving = Background("select"), Background("receive")
         self._asks, self._closed = 0, False
-        self.ring, memory = make_shared(slots, slot_bytes)
         beginning = Beginning(tuple(reader.opened for reader in readers), tuple(first_ids), slots, slot_bytes)
         try:
             for number in range(workers):
