@@ -1,4 +1,4 @@
-"""YAML and `key=value` overrides into frozen, typed configuration; unknown keys are refused.
+"""YAML, and `key=value` and `~key` overrides, into frozen, typed configuration; unknown keys are refused.
 
 OmegaConf reads and merges (so `${oc.env:NAME}` and references between keys work), pydantic checks.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, ValidationError
 from yaml import YAMLError
@@ -29,7 +29,7 @@ ConfigT = TypeVar("ConfigT", bound=Config)
 
 
 def load_config(path: Path | str, model: type[ConfigT], overrides: Sequence[str] = ()) -> ConfigT:
-    """Read `path` as YAML, apply `key.sub=value` overrides and check against `model`.
+    """Read `path` as YAML, apply `key.sub=value` and `~key.sub` overrides and check against `model`.
 
     Raises RequestError naming the file, the key and what was expected.
     """
@@ -40,16 +40,30 @@ def load_config(path: Path | str, model: type[ConfigT], overrides: Sequence[str]
         raise RequestError("\n".join([f"config {path} is not valid:", *explain_mistakes(error, model)])) from None
 
 
+def is_override(argument: str) -> bool:
+    """Whether a word of a command line changes a config, rather than naming one: `key=value`, or `~key`."""
+    return "=" in argument or argument.startswith("~")
+
+
 def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """The merged plain dictionary of a YAML file and its overrides, references resolved."""
+    """The merged plain dictionary of a YAML file and its overrides, references resolved.
+
+    `~key` takes a key, or a whole section, out of the file; these come first, wherever they stand.
+    """
     for item in overrides:
-        if "=" not in item or item.startswith("="):
-            raise RequestError(f"override {item!r} is not of the form key=value, as in store=/data/store")
+        if not is_override(item) or item.startswith("=") or item == "~":
+            raise RequestError(
+                f"override {item!r} is not of the form key=value, as in store=/data/store, or '~key', which takes a "
+                "key out of the file"
+            )
+    removed = [item[1:] for item in overrides if item.startswith("~")]
     try:
         base = OmegaConf.load(path)
-        if not isinstance(base, DictConfig):
-            raise RequestError(f"config {path} holds a list, expected key: value pairs")
-        merged = OmegaConf.to_container(OmegaConf.merge(base, OmegaConf.from_dotlist(list(overrides))), resolve=True)
+        _check_pairs(base, path)
+        for key in removed:
+            _remove(base, key, path)
+        given = OmegaConf.from_dotlist([item for item in overrides if not item.startswith("~")])
+        merged = OmegaConf.to_container(OmegaConf.merge(base, given), resolve=True)
     except FileNotFoundError:
         raise RequestError(f"config {path} does not exist; shipped examples are under configs/") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -60,6 +74,25 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     if _holds_nul(merged):
         raise RequestError(f"config {path} holds a NUL character, which no path or name can")
     return {str(key): value for key, value in merged.items()}
+
+
+def _check_pairs(base: DictConfig | ListConfig, path: Path) -> None:
+    # OmegaConf takes a text, such as a CSV file, for a key without a value.
+    keys = [] if isinstance(base, ListConfig) else [str(key) for key in base]
+    text = next((key for key in keys if " " in key or "," in key), None)
+    if isinstance(base, ListConfig) or text is not None:
+        held = "a list" if text is None else f"text that begins with {text[:40]!r}"
+        raise RequestError(f"config {path} holds {held}, expected YAML with `key: value` pairs")
+
+
+def _remove(base: DictConfig, key: str, path: Path) -> None:
+    *above, name = key.split(".")
+    section: Any = base
+    for one in above:
+        section = section.get(one) if isinstance(section, DictConfig) else None
+    if not isinstance(section, DictConfig) or name not in section:
+        raise RequestError(f"override '~{key}' takes a key out that config {path} does not have; leave it out")
+    del section[name]
 
 
 def _holds_nul(value: object) -> bool:

@@ -162,9 +162,15 @@ def _explain(item: Mapping[str, Any], key: str, node: Schema) -> str:
     if not node:
         return f"{place}: {item['msg']}, got {_shown(value)}"
     close = nearest(str(value), [str(one) for one in node.get("enum", ())])
+    if isinstance(value, str) and any(_lists_texts(one) for one in (node, *node.get("anyOf", ()))):
+        close = f"; is `[{value}]` meant?"
     words = type_words(node)
     expected = "a section of `key: value` pairs" if words == "section" else words
     return f"{place}: expected {expected}, got {_shown(value)}{close}"
+
+
+def _lists_texts(schema: Schema) -> bool:
+    return schema.get("type") == "array" and schema.get("items", {}).get("type") == "string"
 
 
 def _shown(value: object) -> str:
@@ -181,7 +187,21 @@ def _explain_unknown(root: Schema, location: Sequence[int | str]) -> str:
     section, node = _follow(root, location[:-1])
     unknown, known = str(location[-1]), sorted(node.get("properties", ()))
     place = f"{section}.{unknown}" if section else unknown
+    owners = _owners(root, location)
+    if owners:
+        return (
+            f"  {place}: belongs to {either(f'`{name}`' for name in owners)}, and `{location[-2]}` is chosen here; "
+            f"take it out (on the command line: '~{place}') or choose one that has it. Known here: {', '.join(known)}"
+        )
     return f"  {place}: unknown key; known here: {', '.join(known)}{nearest(unknown, known)}"
+
+
+def _owners(root: Schema, location: Sequence[int | str]) -> list[str]:
+    """The branches of the union at `location`, but the chosen one, that have the key at its end."""
+    branches = _follow(root, location[:-2])[1].get("discriminator", {}).get("mapping", {})
+    if len(location) < 2 or location[-2] not in branches:
+        return []
+    return [name for name, ref in branches.items() if location[-1] in _resolved(root, {"$ref": ref})["properties"]]
 
 
 def _explain_tag(place: str, discriminator: Schema, value: Mapping[str, Any]) -> str:

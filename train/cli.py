@@ -49,7 +49,9 @@ Split = Annotated[str | None, typer.Option(help="The split; default: the validat
 @app.command()
 def fit(
     config: Annotated[Path, typer.Argument(help="A YAML file; configs/train/ has examples.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in optim.lr=0.001")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value, as in optim.lr=0.001; '~key' takes one out.")
+    ] = None,
 ) -> None:
     """Train; goes on by itself where an earlier run stopped.
 
@@ -59,8 +61,11 @@ def fit(
         from shared.config import load_config
         from train.config import FitConfig
         from train.loop import fit as run_fit
+        from train.stopping import recorded_refusal
 
-    run_fit(load_config(config, FitConfig, overrides or []))
+    with recorded_refusal(config, overrides or []):
+        settings = load_config(config, FitConfig, overrides or [])
+    run_fit(settings)
 
 
 @app.command()

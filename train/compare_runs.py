@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shared.config import Config, load_config
+from shared.config import Config, is_override, load_config
 from shared.errors import DamageFound, RequestError, StoppedEarly
 from shared.explain import first_fault, why_unreadable
 from shared.fingerprint import canonical_json
@@ -61,7 +61,7 @@ def open_entries(arguments: Sequence[str], runs: Path | None) -> list[Entry]:
     arguments: config files, folders (all `.yaml` of them by name), and key=value for all of them. runs: a folder; the
     run folders are then in it, named as the configs. Raises RequestError for what is wrong with any of them.
     """
-    configs = [argument for argument in arguments if "=" not in argument or os.path.exists(argument)]  # noqa: PTH110  (of a name that is too long says False)
+    configs = [argument for argument in arguments if not is_override(argument) or os.path.exists(argument)]  # noqa: PTH110  (of a name that is too long says False)
     overrides = [argument for argument in arguments if argument not in configs]
     paths = [path for argument in configs for path in _yaml_files(Path(argument))]
     if not paths:

@@ -72,7 +72,11 @@ class Trainer:
         start = self._resume()
         self.log.say(describe(self.parts))
         if start >= self.total or self.validation.why_stop():
-            self.log.say(f"complete: {self.validation.why_stop() or f'all {self.total} steps are done'}; nothing to do")
+            why = self.validation.why_stop() or f"all {self.total} steps are done"
+            self.log.say(
+                f"complete: {why}; nothing to do. The schedule ends here: to train longer, give more epochs (or steps) "
+                "and another run=PATH"
+            )
             return
         with self._loader() as loader:
             batches = loader.batches(self._selection, start, self.total)
@@ -194,7 +198,7 @@ class Trainer:
     def _dump(self, error: NonFiniteStep, index: int, random_state_N: torch.Tensor) -> RunFailed:
         """Save the state before the step that failed, so that it can be looked at, and say where."""
         names = self.parts.sources.video_names(error.video_ids)
-        path = self.config.run / f"nonfinite-{index:08d}.pt"
+        path = self.config.run / f"nonfinite-{index + 1:08d}.pt"
         failure = {"step": index, "what": error.what, "value": str(error.value), "videos": names}
         # The config's own path is relative to wherever the run was started.
         failure["store"] = str(self.config.store.resolve())

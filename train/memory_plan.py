@@ -201,8 +201,8 @@ def _way_line(way: dict[str, Any]) -> str:
     if way["micro_batches"] > 1:
         text += f", micro_batches={way['micro_batches']}"
     if way["checkpointing"] is not None:
-        text += f", model.text.checkpointing={str(way['checkpointing']).lower()}"
-    return text
+        return f"{text}, model.text.checkpointing={str(way['checkpointing']).lower()}"
+    return f"{text}; no text encoder learns, so checkpointing would save nothing"
 
 
 def _queue_lines(found: dict[str, Any]) -> Iterator[str]:

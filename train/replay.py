@@ -184,7 +184,10 @@ class _Again:
         bad = [name for name, grad in named if not bool(grad.isfinite().all())]
         norm = float(torch.nn.utils.get_total_norm([grad for _, grad in named]))
         # Finite gradients may have squares that are not.
-        fault = f"norm {norm}, though every gradient is finite" if not bad and norm == float("inf") else _shown(bad)
+        fault = _shown(bad)
+        if fault is None and norm == float("inf"):
+            size, name = max((float(grad.abs().max()), name) for name, grad in named)
+            fault = f"norm {norm}, though every gradient is finite: the largest is {size:.3g} in {name}"
         return Part("gradients", fault, f"finite, norm {norm:.4g}")
 
     def _clips(self, finite_N: torch.Tensor) -> str | None:

@@ -164,8 +164,7 @@ def _source_lines(parts: Parts) -> Iterator[str]:
             yield f"turns      {sources.shares[number]:.1%} of the steps, as source {source.name}"
         yield (
             f"batch      {_span(sizes)} {unit} = {ranks} rank(s) x {_span([size // ranks for size in sizes])} "
-            f"on {world.device.type}, {config.precision}"
-            + (f", each rank's in {config.micro_batches} parts" if config.micro_batches > 1 else "")
+            f"on {world.device.type}, {config.precision}" + _in_parts(config.micro_batches, max(sizes) // ranks)
         )
         if how.buckets:
             by_length = ", ".join(f"{shape.samples} of up to {shape.rows or shape.tokens}" for shape in shapes)
@@ -174,6 +173,13 @@ def _source_lines(parts: Parts) -> Iterator[str]:
             f"negatives  up to {2 * others * how.candidates} pairs a sample: {others} other clips x {how.candidates} "
             "captions, both ways"
         )
+
+
+def _in_parts(micro_batches: int, clips: int) -> str:
+    if micro_batches == 1:
+        return ""
+    cut = f", each rank's in {min(micro_batches, clips)} parts"
+    return cut if micro_batches <= clips else f"{cut} of one clip (micro_batches={micro_batches} asks for more)"
 
 
 def _span(numbers: list[int]) -> str:

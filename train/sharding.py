@@ -39,9 +39,11 @@ def shards_towers(shard: Shard, ranks: int) -> bool:
 
 
 def described(shard: Shard, offload: bool, world: World) -> str | None:
-    """For people: what is spread, None for nothing."""
-    if shard == "none" or world.size == 1:
+    """For people: what is spread; None where nothing is to be."""
+    if shard == "none":
         return None
+    if world.size == 1:
+        return f"nothing: shard={shard} spreads {_SPREAD[shard]} over ranks, and this is one process"
     where = ", each share in CPU memory" if offload and world.device.type == "cuda" else ""
     return f"{_SPREAD[shard]} over {world.size} ranks (shard={shard}){where}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,8 +13,10 @@ from typing import Any
 import torch.distributed as dist
 
 from shared.atomic import fsync_directory, write_new_file
+from shared.config import merge_yaml
 from shared.errors import ClipmillError, RequestError, RunFailed, StoppedEarly
 from shared.fingerprint import canonical_json
+from shared.store import refuse_inside_store
 from train.distributed import World, any_rank
 
 EXIT_FILE = "exit.json"
@@ -82,6 +84,31 @@ def recorded_exit(run: Path) -> Iterator[None]:
         raise
     if rank == 0:
         _record(run, rank, 0, "done")
+
+
+@contextmanager
+def recorded_refusal(config: Path, overrides: Sequence[str]) -> Iterator[None]:
+    """Under torchrun, whose exit code says nothing, leave `exit.json` for a config that is refused, too, where it says
+    which its run folder is."""
+    try:
+        yield
+    except RequestError:
+        run = _run_folder(config, overrides) if "RANK" in os.environ else None
+        if run is None:
+            raise
+        with recorded_exit(run):
+            raise
+
+
+def _run_folder(config: Path, overrides: Sequence[str]) -> Path | None:
+    try:
+        run = merge_yaml(config, overrides).get("run")
+        if not isinstance(run, str) or not run:
+            return None
+        refuse_inside_store(Path(run), "the run folder (run=PATH)")
+    except RequestError:
+        return None
+    return Path(run)
 
 
 @contextmanager

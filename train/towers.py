@@ -25,7 +25,8 @@ class DdpConfig(Config):
     static_graph: every step uses the same parameters in the same order, which saves DDP from looking; refused with
     shard 2 and 3.
     find_unused_parameters: whether DDP looks, in every step, for parameters that the embeddings do not depend on;
-    `auto` where the first batch shows such. `true` is for towers that use other parameters from batch to batch.
+    `auto` where the first batch shows such. `true` is for towers that use other parameters from batch to batch, with
+    shard 2 and 3, too.
     """
 
     bucket_cap_mb: int = Field(default=25, ge=1)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import csv
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import imageio_ffmpeg
 import pytest
+import torch
 
 VIDEOS = 12
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """One thread for torch in this process, as torchrun gives to those that it starts."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

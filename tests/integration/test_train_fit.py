@@ -39,13 +39,8 @@ device: cpu
 STEPS = 3 * (24 * 3 // 12)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """As the processes that are started here; results are equal to the bit only at equal thread counts."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+# As the processes that are started here: results are equal to the bit only at equal thread counts.
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -26,13 +26,8 @@ TEXTS = {"words": "{name: words, word_dim: 8, hidden: 16}", "stored": "{name: st
 THINGS = np.random.RandomState(5).standard_normal((12, 5))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Results are equal to the bit only at equal thread counts."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+# Results are equal to the bit only at equal thread counts.
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def command(*arguments: str) -> int:

@@ -80,10 +80,29 @@ def test_bad_yaml_is_a_request_error(config, text):
         load_config(config(text), Job)
 
 
-@pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text\n"])
-def test_a_file_without_keys_is_refused(config, text):
-    with pytest.raises(RequestError, match=r"job\.yaml"):
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("- 1\n- 2\n", "a list"),
+        ("just text\n", "text that begins with 'just text'"),
+        ("video,path\n1,2\n", "text that begins with 'video,path 1,2'"),
+    ],
+)
+def test_a_file_without_keys_is_refused(config, text, held):
+    with pytest.raises(RequestError, match=rf"job\.yaml holds {held}, expected YAML with `key: value` pairs"):
         load_config(config(text), Job)
+
+
+def test_a_key_or_a_section_can_be_taken_out(config):
+    path = config("store: out\nname: other\noptimiser: {lr: 1, rate: 2}\n")
+    assert load_config(path, Job, ["~optimiser.rate", "~name"]) == Job(store=Path("out"), optimiser=Optimiser(lr=1))
+    assert load_config(path, Job, ["optimiser.lr=3", "~optimiser"]).optimiser == Optimiser(lr=3)
+
+
+@pytest.mark.parametrize("key", ["nam", "optimiser.rate", "store.x", "nowhere.at.all", "name.", ""])
+def test_a_key_that_is_not_there_cannot_be_taken_out(config, key):
+    with pytest.raises(RequestError, match=r"takes a key out that config|is not of the form"):
+        load_config(config("store: out\nname: other\noptimiser: {lr: 1}\n"), Job, [f"~{key}"])
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
@@ -123,6 +142,7 @@ class Hard(Config):
 
 
 class Deep(Config):
+    also: tuple[Name, ...] | None = None
     parts: dict[Name, Annotated[Soft | Hard, Field(discriminator="kind")]] = Field(default_factory=dict)
     other: Optimiser | None = None
 
@@ -133,6 +153,11 @@ class Deep(Config):
         ("parts.a={kind: soft, sise: 1}", "parts.a.sise: unknown key; known here: kind, size; is `size` meant?"),
         ("parts.a={kind: soft, x: 1}", "parts.a.x: unknown key; known here: kind, size"),
         ("parts.a={kind: hard, edges: [{rl: 1}]}", "parts.a.edges.0.rl: unknown key; known here: betas, lr"),
+        (
+            "parts.a={kind: soft, edges: []}",
+            "parts.a.edges: belongs to `hard`, and `soft` is chosen here; take it out (on",
+        ),
+        ("also=fast", "also: expected [name (letters, digits, _ . -, not beginning with . or -, at most 100), ...] or"),
         ("other.learning=1", "other.learning: unknown key; known here: betas, lr"),
         ("parts.a={kind: soff}", "parts.a.kind: expected `hard` or `soft`, got 'soff'; is `soft` meant?"),
         ("parts.a={size: 1}", "parts.a.kind: missing, and it has no default; expected `hard` or `soft`"),
@@ -152,3 +177,8 @@ def test_mistakes_are_told_in_plain_words_at_every_depth(config, override, line)
     told = str(caught.value).splitlines()[1:]
     assert len(told) == 1
     assert told[0].startswith(f"  {line}")
+
+
+def test_one_text_where_several_go_is_told_how_to_write_it(config):
+    with pytest.raises(RequestError, match=r"got 'fast'; is `\[fast\]` meant\?"):
+        load_config(config("also: fast\n"), Deep)

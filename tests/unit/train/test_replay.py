@@ -134,6 +134,14 @@ def test_similarities_that_overflow_are_named_by_pair(dumped):
     assert " with caption '" in found.first.fault
 
 
+def test_finite_gradients_whose_norm_is_not_are_named(dumped, monkeypatch):
+    find = torch.nn.utils.get_total_norm
+    monkeypatch.setattr(torch.nn.utils, "get_total_norm", lambda grads: find([grad * 1e30 for grad in grads]))
+    fault = faults(replay(dumped()))["gradients"]
+    assert fault.startswith("norm inf, though every gradient is finite: the largest is ")
+    assert fault.endswith((".weight", ".bias", "temperature.log_value"))
+
+
 def test_what_is_no_dump_or_of_another_store_is_refused(config, dumped, tmp_path, small_store):
     with pytest.raises(RequestError, match="is a checkpoint, not a dump of a failed step"):
         replay(checkpoint_path(config.run, STEP))

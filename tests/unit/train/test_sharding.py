@@ -20,7 +20,9 @@ def test_one_process_spreads_nothing():
 
 def test_says_what_is_spread_and_where_it_lies():
     assert described("none", False, CPU) is None
-    assert described(3, True, ALONE) is None
+    assert described(1, False, ALONE) == (
+        "nothing: shard=1 spreads the optimizer's state over ranks, and this is one process"
+    )
     assert described(1, False, CPU) == "the optimizer's state over 2 ranks (shard=1)"
     assert described(2, True, CPU) == "gradients and the optimizer's state over 2 ranks (shard=2)"
     assert described(3, True, GPU) == (

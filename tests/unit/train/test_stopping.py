@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from shared.config import load_config
 from shared.errors import EnvironmentLacking, RequestError, RunFailed, StoppedEarly
+from train.config import FitConfig
 from train.distributed import World
-from train.stopping import StopSignals, lost_rank_fails, recorded_exit
+from train.stopping import StopSignals, lost_rank_fails, recorded_exit, recorded_refusal
 
 ALONE = World(0, 1, 0, torch.device("cpu"))
 
@@ -47,6 +49,31 @@ def test_the_first_rank_that_fails_is_the_one_recorded(tmp_path, monkeypatch):
     with pytest.raises(RunFailed), recorded_exit(tmp_path):
         rank_one_fails_first()
     assert record(tmp_path) == {"code": 2, "message": "of rank 1", "rank": 1}
+
+
+@pytest.mark.parametrize(("rank", "code"), [("1", 2), (None, None)])
+def test_a_refused_config_is_recorded_where_torchrun_hides_it(tmp_path, monkeypatch, rank, code):
+    config, run = tmp_path / "fit.yaml", tmp_path / "run"
+    config.write_text(f"run: {run}\nstpes: 3\n")
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    with pytest.raises(RequestError, match="stpes"), recorded_refusal(config, []):
+        load_config(config, FitConfig)
+    assert run.exists() == (code is not None)
+    if code is not None:
+        assert record(run)["code"] == code
+        assert "stpes: unknown key" in record(run)["message"]
+
+
+def test_a_refused_config_without_a_run_folder_of_its_own_leaves_nothing(tmp_path, monkeypatch, small_store):
+    monkeypatch.setenv("RANK", "0")
+    store = small_store(tmp_path / "store")
+    config = tmp_path / "fit.yaml"
+    for text in ("run: 3\n", "{}\n", "a: [\n", f"run: {store}/run\n"):
+        config.write_text(text)
+        with pytest.raises(RequestError), recorded_refusal(config, []):
+            load_config(config, FitConfig)
+    assert not list(tmp_path.rglob("exit.json"))
 
 
 def test_a_run_folder_that_cannot_be_made_is_refused(tmp_path):
