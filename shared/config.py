@@ -58,8 +58,7 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
             )
     removed = [item[1:] for item in overrides if item.startswith("~")]
     try:
-        base = OmegaConf.load(path)
-        _check_pairs(base, path)
+        base = _checked(OmegaConf.load(path), path)
         for key in removed:
             _remove(base, key, path)
         given = OmegaConf.from_dotlist([item for item in overrides if not item.startswith("~")])
@@ -76,13 +75,14 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in merged.items()}
 
 
-def _check_pairs(base: DictConfig | ListConfig, path: Path) -> None:
+def _checked(base: DictConfig | ListConfig, path: Path) -> DictConfig:
     # OmegaConf takes a text, such as a CSV file, for a key without a value.
     keys = [] if isinstance(base, ListConfig) else [str(key) for key in base]
     text = next((key for key in keys if " " in key or "," in key), None)
     if isinstance(base, ListConfig) or text is not None:
         held = "a list" if text is None else f"text that begins with {text[:40]!r}"
         raise RequestError(f"config {path} holds {held}, expected YAML with `key: value` pairs")
+    return base
 
 
 def _remove(base: DictConfig, key: str, path: Path) -> None:
