@@ -112,14 +112,15 @@ def rank_queries(
     claim, so all must be known at once, and each is taken to have one match.
 
     Works on a few queries at a time, so memory is O(N), not O(Q N). Products are taken in float64 and compared in
-    float32: equal pairs stay equal wherever they stand in a chunk. ValueError for a query without a right item.
+    float32: equal pairs stay equal wherever they stand in a chunk. ValueError for a query without a right item,
+    RunFailed naming the first query with a similarity that is NaN.
     """
     if dual_softmax is None:
         return _rank(_products(query_QD, item_ND, lambda x: x), pairs, len(item_ND))
     claimed_N = torch.full((len(item_ND),), -math.inf, dtype=torch.float64, device=item_ND.device)
     for chunk_CN in _products(query_QD, item_ND, lambda x: x):
         claimed_N = torch.logaddexp(claimed_N, (chunk_CN / dual_softmax).logsumexp(dim=0))
-    weighted = _products(query_QD, item_ND, lambda x: x * (x / dual_softmax - claimed_N).exp())
+    weighted = _products(query_QD, item_ND, lambda x: _in_order(x, x / dual_softmax - claimed_N))
     return _rank(weighted, pairs, len(item_ND))
 
 
@@ -143,13 +144,7 @@ def retrieval_from_similarity(
     *,
     recall_at: Sequence[int] = RECALL_AT,
 ) -> RetrievalMetrics:
-    """The same from a given matrix. Raises RunFailed naming the first query with a NaN."""
-    broken_Q = similarity_QN.isnan().any(dim=1)
-    if bool(broken_Q.any()):
-        query = int(broken_Q.nonzero()[0, 0])
-        raise RunFailed(
-            f"the similarities of query {query} hold NaN, which has no rank; expected numbers; look at its embedding"
-        )
+    """The same from a given matrix."""
     pairs = Pairs.of_groups(query_group_Q, item_group_N)
     return summarise(_rank(iter([similarity_QN]), pairs, similarity_QN.shape[1]), recall_at)
 
@@ -184,12 +179,32 @@ def _rank(similarities: Iterator[torch.Tensor], pairs: Pairs, items: int) -> Ran
         first, last = torch.searchsorted(pairs.query_P, pairs.query_P.new_tensor([start, stop])).tolist()
         right_CN = torch.zeros(similarity_CN.shape, dtype=torch.bool, device=similarity_CN.device)
         right_CN[pairs.query_P[first:last] - start, pairs.item_P[first:last]] = True
+        _refuse_nan(similarity_CN, start)
         places.append(_places(similarity_CN.float(), right_CN).cpu())
         start = stop
     if start == 0:
         raise ValueError("no query to rank; an evaluation needs at least one text with its window")
     above_Q, tied_wrong_Q, tied_right_Q, right_Q = torch.cat(places).double().unbind(dim=1)
     return Ranks(above_Q, tied_wrong_Q, tied_right_Q, right_Q, items)
+
+
+def _in_order(x_CN: torch.Tensor, log_weight_CN: torch.Tensor) -> torch.Tensor:
+    """Numbers in the order of x exp(log_weight), which itself would be 0 for most pairs at a low temperature.
+
+    Their size is that of log(|x|) + log_weight, bent so that all are positive.
+    """
+    size_CN = x_CN.abs().log_().add_(log_weight_CN)
+    bent_CN = torch.where(size_CN < 0, 1 / (1 - size_CN), 1 + size_CN)
+    return bent_CN.mul_(x_CN.sign())
+
+
+def _refuse_nan(similarity_CN: torch.Tensor, first: int) -> None:
+    broken_C = similarity_CN.isnan().any(dim=1)
+    if bool(broken_C.any()):
+        query = first + int(broken_C.nonzero()[0, 0])
+        raise RunFailed(
+            f"the similarities of query {query} hold NaN, which has no rank; expected numbers; look at its embedding"
+        )
 
 
 def _places(similarity_CN: torch.Tensor, right_CN: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import train.metrics
 from shared.errors import RunFailed
@@ -101,6 +102,23 @@ def test_dual_softmax_equals_its_formula():
     assert ranked(query, item, group[:30], group, None) != expected
 
 
+@pytest.mark.parametrize(("scale", "temperature"), [(1.0, 0.002), (12.0, 1.0), (30.0, 1.0)])
+def test_dual_softmax_ranks_also_what_a_double_cannot_hold(scale, temperature):
+    """Weights down to exp(-10,000), all similarities of both signs: the order is that of their logarithms."""
+    draw = torch.Generator().manual_seed(5)
+    query, item = (scale * F.normalize(torch.randn(60, 32, generator=draw), dim=1) * 5 for _ in range(2))
+    similarity = query.double() @ item.double().T
+    logarithm = similarity.abs().log() + (similarity / temperature).log_softmax(dim=0)
+    assert logarithm.min() < -745
+    places = [
+        sorted(range(60), key=lambda n, s=s, w=w: (s[n] > 0, w[n] if s[n] > 0 else -w[n]), reverse=True).index(query)
+        for query, (s, w) in enumerate(zip(similarity.tolist(), logarithm.tolist(), strict=True))
+    ]
+    pairs = Pairs.of_groups(torch.arange(60), torch.arange(60))
+    ranks = rank_queries(query, item, pairs, dual_softmax=temperature)
+    assert ranks.expected().tolist() == [place + 1 for place in places]
+
+
 def test_a_collapsed_model_scores_chance():
     metrics = retrieval(torch.ones(50, 3), torch.ones(50, 3), torch.arange(50), torch.arange(50))
     for k, share in metrics.recall.items():
@@ -119,6 +137,8 @@ def test_nan_is_refused_by_name():
     similarity[2, 0] = math.nan
     with pytest.raises(RunFailed, match="query 2"):
         retrieval_from_similarity(similarity, torch.arange(3), torch.arange(3))
+    with pytest.raises(RunFailed, match="query 1"):
+        retrieval(text, torch.ones(3, 2), torch.arange(3), torch.arange(3))
 
 
 @pytest.mark.full
