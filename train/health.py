@@ -29,7 +29,10 @@ UNEVEN, STARVED = 0.2, 0.5
 
 
 class Sign(NamedTuple):
-    """kind: `rank_loss`, `collapse`, `swing`, `data_wait`, `slow_data` or `slow_rank`. message: with what to do."""
+    """kind: `no_gradient`, `rank_loss`, `collapse`, `swing`, `data_wait`, `slow_data` or `slow_rank`.
+
+    message: with what to do.
+    """
 
     kind: str
     message: str
@@ -66,6 +69,7 @@ class Health:
         if len(losses) > 1:
             numbers["rank_losses"] = losses
         return numbers, [
+            *self._judge(no_gradient(result), "no_gradient"),
             *self._judge(rank_loss(self._losses), "rank_loss"),
             *self._judge(collapse(self._likeness), "collapse"),
             *self._judge_times(time_W3),
@@ -116,6 +120,16 @@ def shares(time_W3: torch.Tensor) -> dict[str, float]:
     _, data, communicating = (time_W3 / time_W3[:, :1]).mean(dim=0).tolist()
     # Rounding, and a collective that ended within another interval, may leave less than nothing.
     return {"data_wait": data, "communicating": communicating, "computing": max(0.0, 1 - data - communicating)}
+
+
+def no_gradient(result: StepResult) -> str | None:
+    """Whether the step changed nothing, however good its loss looks."""
+    if result.grad_norm != 0:
+        return None
+    return (
+        f"the gradient is exactly 0, at a loss of {result.loss:.4g}: nothing is learned from such a batch. It may hold "
+        "no caption of another video (look at batch_size and at the split), or a tower gives the same for all clips"
+    )
 
 
 def rank_loss(losses: deque[list[float]]) -> str | None:

@@ -61,11 +61,13 @@ class Rehearsal:
 
     A shape that is larger than all before goes through the towers forward and backward, on every rank, without a
     collective, and leaves neither a gradient nor a drawn number behind. The first one also joins the ranks' towers.
+    unused: names of parameters that learn but that no embedding depends on, as the first shape showed.
     """
 
     def __init__(self, towers: Towers, world: World) -> None:
         self._towers, self._world = towers, world
         self._proven: list[tuple[int, ...]] = []
+        self.unused: list[str] = []
 
     def until_it_fits(self, inputs: Inputs, micro_batches: MicroBatches) -> None:
         """All ranks call it before each step, and have the same number of micro-batches after it."""
@@ -102,6 +104,7 @@ class Rehearsal:
         """The first shape shows what DDP has to know. Which parameters are used is of the model, not of the rank."""
         if not self._proven and self._world.size > 1:
             self._towers.join(unused)
+            self.unused = unused
 
 
 def tell_memory(error: torch.OutOfMemoryError, world: World) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.errors import RunFailed
+from shared.words import counted
 from train.accumulation import Made, embed, hold_frozen_norms, refuse_training_norms
 from train.batch import Batch
 from train.checkpoint import random_state, set_random_state
@@ -17,6 +18,7 @@ from train.distributed import World, agree_on_bags, gather_plain, gather_rows, m
 from train.losses import Beyond, Loss
 from train.losses.accuracy import share_of_clips_won
 from train.losses.likeness import directions
+from train.losses.masking import at_least_float32
 from train.model.two_tower import Embeddings, TwoTower
 from train.negatives import Negatives
 from train.negatives.fresh import Fresh
@@ -117,6 +119,7 @@ class TrainStep:
         self._towers = Towers(model, world, precision, ddp, sharded)
         self.micro_batches = MicroBatches(micro_batches, model, world, say)
         self._rehearsal = Rehearsal(self._towers, world)
+        self._say, self._looks_for_idle = say, ddp is None or ddp.find_unused_parameters is not True
 
     def __call__(self, batch: Batch, index: int) -> StepResult:
         """Train on this rank's part of global batch number `index`, on the model's device.
@@ -133,6 +136,7 @@ class TrainStep:
         inputs = self._inputs(batch)
         video_ids_N = gather_plain(batch.video_ids_B, self._world)
         done = self._gradients(inputs, video_ids_N, index)
+        self._tell_idle()
         self._scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.model.parameters(), self._clip, self._world)
         result = self._result(done, norm, video_ids_N)
@@ -143,6 +147,19 @@ class TrainStep:
             # Each gradient is finite, their norm is not: no smaller scale is to be had.
             raise self._not_finite("gradient norm", result.grad_norm, done, video_ids_N)
         return result
+
+    def _tell_idle(self) -> None:
+        """Once, which parameters learn nothing, unless a config says that they differ from batch to batch."""
+        if not self._looks_for_idle:
+            return
+        self._looks_for_idle = False
+        learning = [(name, p.grad) for name, p in self.model.named_parameters() if p.requires_grad]
+        idle = self._rehearsal.unused if self._world.size > 1 else [name for name, grad in learning if grad is None]
+        if idle:
+            self._say(
+                f"warning: no embedding depends on {counted(len(idle), 'parameter')} that should learn, {idle[0]} the "
+                "first: look at the tower's forward, or freeze them (optim.freeze)"
+            )
 
     def _take(self, done: _Done) -> None:
         try:
@@ -211,9 +228,12 @@ class TrainStep:
         return _Done(loss.detach(), embeddings, fresh)
 
     def _gathered(self, made: Made) -> Embeddings:
-        """Own videos, everybody's texts and masks."""
+        """Own videos, everybody's texts and masks. In full precision, since ranks add up the gradients of the texts."""
         own, world = made.own, self._world
-        text_NKD, text_mask_NK = gather_rows(own.text_BKD, world), gather_plain(own.text_mask_BK, world)
+        text_NKD, text_mask_NK = (
+            gather_rows(at_least_float32(own.text_BKD), world),
+            gather_plain(own.text_mask_BK, world),
+        )
         return own._replace(text_BKD=text_NKD, text_mask_BK=text_mask_NK)
 
     def _compare(

@@ -24,7 +24,7 @@ def share_of_clips_won(
     """Scalar: share of the clips with a caption for which one of their own texts beats every text of other videos.
 
     Arguments as of a loss; the mean over ranks is the share in the global batch. A tie is not a win, so a collapsed
-    model has 0. Zero where no clip has a caption.
+    model has 0, and neither is a batch without texts of other videos. Zero where no clip has a caption.
     """
     first = world.rank * len(video_BD)
     with torch.autocast(video_BD.device.type, enabled=False):
@@ -38,5 +38,5 @@ def share_of_clips_won(
             own_T = best_TN.gather(1, number_T[:, None]).squeeze(1)
             same_TN = video_ids_N[number_T][:, None] == video_ids_N
             others_T = best_TN.masked_fill(same_TN, lowest(video_BD)).amax(dim=1)
-            won += ((own_T > others_T) & mask_NK[number_T].any(dim=1)).sum()
+            won += ((own_T > others_T) & (others_T > lowest(video_BD)) & mask_NK[number_T].any(dim=1)).sum()
     return won * world.size / captioned_clips(mask_NK)

@@ -93,7 +93,7 @@ class TwoTower(nn.Module):
 
     def embed_video(self, video_BTD: torch.Tensor, mask_BT: torch.Tensor) -> torch.Tensor:
         """(B, T, channels of all streams), bool (B, T) -> (B, dim)."""
-        return self._finish(self.video(video_BTD, mask_BT))
+        return self._finish(self.video, self.video(video_BTD, mask_BT), len(video_BTD), "clip")
 
     def embed_text(self, tokens_NL: torch.Tensor, mask_NL: torch.Tensor) -> torch.Tensor:
         """int32 or int64 ids, bool where a token stands, (N, L) -> (N, dim). Raises RequestError for a tower that reads
@@ -103,14 +103,29 @@ class TwoTower(nn.Module):
                 f"model.text.name={STORED} reads stored caption embeddings and knows no tokens: it embeds captions of "
                 "a manifest set that has embeddings, and no other text; for that, train a words or bert tower"
             )
-        return self._finish(self.text(tokens_NL, mask_NL))
+        return self._finish(self.text, self.text(tokens_NL, mask_NL), len(tokens_NL), "caption")
 
     def embed_stored(self, caption_NE: torch.Tensor) -> torch.Tensor:
         """Stored embeddings, floating, (N, E) -> (N, dim), by a tower that reads them."""
-        return self._finish(self.text(caption_NE))
+        return self._finish(self.text, self.text(caption_NE), len(caption_NE), "caption")
 
-    def _finish(self, x_ND: torch.Tensor) -> torch.Tensor:
+    def _finish(self, tower: nn.Module, x_ND: object, rows: int, unit: str) -> torch.Tensor:
+        """Raises RequestError for a tower, of somebody's own, that gives something else than embeddings."""
+        wide = next(self.parameters()).dtype == torch.float64
+        dtypes = [torch.float64] if wide else [torch.float32, torch.bfloat16, torch.float16]
+        if not isinstance(x_ND, torch.Tensor) or x_ND.shape != (rows, self.dim) or x_ND.dtype not in dtypes:
+            raise RequestError(
+                f"{type(tower).__name__}.forward gave {_described(x_ND)}, expected a tensor of shape ({rows}, "
+                f"{self.dim}), an embedding of model.dim numbers for each {unit}, of {' or '.join(map(str, dtypes))}: "
+                "mend its forward"
+            )
         return F.normalize(x_ND, dim=-1) if self.normalise else x_ND
+
+
+def _described(x: object) -> str:
+    return (
+        f"a tensor of shape {tuple(x.shape)} of {x.dtype}" if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
+    )
 
 
 def _stored(caption_BKE: torch.Tensor | None, mask_BK: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from train.timing import Interval
 def look(monkeypatch):
     """Lines of a log of several ranks: their losses, (elapsed, data, communicating) seconds, all cosines alike."""
 
-    def lines(health: Health, losses: list[float], times: list[tuple[float, ...]], cosine: float = 0.0):
+    def lines(health: Health, losses: list[float], times: list[tuple[float, ...]], cosine: float = 0.0, norm=1.0):
         # Two unit vectors whose sum has the wanted length; the gather puts all into the first rank's sums.
         length = (2 + 2 * cosine) ** 0.5
         sums = torch.zeros(len(losses), 2, 4, dtype=torch.float64)
@@ -24,7 +24,7 @@ def look(monkeypatch):
             for rank, (loss, time) in enumerate(zip(losses, times, strict=True))
         ]
         monkeypatch.setattr(train.health, "gather_plain", lambda own, world: torch.stack(rows))
-        result = StepResult(1.0, 1.0, 0.1, 0.5, 0.1, 8, 1.0, False, losses[0], sums[0])
+        result = StepResult(1.0, norm, 0.1, 0.5, 0.1, 8, 1.0, False, losses[0], sums[0])
         return health.at_log(result, Interval(*times[0], 8))
 
     return lines
@@ -48,6 +48,12 @@ def test_a_ranks_loss_that_stays_higher_is_told_once_and_again_after_it_was_well
     assert kinds(health, look, LINES, **good) == [[]] * LINES
     found = [kind for line in kinds(health, look, LINES, **bad) for kind in line]
     assert found == ["rank_loss"]
+
+
+def test_a_gradient_of_zero_is_told_at_once(look):
+    health = ranks(1)
+    assert kinds(health, look, 2, losses=[0.0], times=[CALM]) == [[], []]
+    assert kinds(health, look, 3, losses=[0.0], times=[CALM], norm=0.0) == [["no_gradient"], [], []]
 
 
 def test_the_message_names_the_rank_and_the_numbers(look):

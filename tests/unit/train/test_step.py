@@ -9,16 +9,18 @@ from dataclasses import replace
 import pytest
 import torch
 
+import train.step
 from train.batch import Batch
 from train.distributed import ALONE
 from train.losses import Loss, MilNceConfig
 from train.model import Embeddings, ModelConfig, TokenSpec, WordsConfig, build_model
 from train.model.temperature import TemperatureConfig
 from train.optim import OptimConfig, build_optimizer
+from train.precision import Precision
 from train.step import NonFiniteStep, TrainStep
 
 
-def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> TrainStep:
+def make_step(lr: float = 0.01, clip: float | None = 1.0, precision: Precision = "float32", **temperature) -> TrainStep:
     torch.manual_seed(1)
     config = ModelConfig(
         dim=8,
@@ -35,6 +37,7 @@ def make_step(lr: float = 0.01, clip: float | None = 1.0, **temperature) -> Trai
         factor=lambda index: 1.0 if index else 0.5,
         clip=clip,
         total_steps=100,
+        precision=precision,
     )
 
 
@@ -158,3 +161,38 @@ class FixedEmbeddings(torch.nn.Module):
 
     def forward(self, video_BTD, video_mask_BT, tokens_BKL, token_mask_BKL, caption_mask_BK, caption_BKE) -> Embeddings:
         return Embeddings(self.video_BD, self.text_BKD, caption_mask_BK, torch.tensor(0.1), None)
+
+
+def test_ranks_add_up_gradients_of_texts_in_full_precision(batch, monkeypatch):
+    """In bfloat16 each addition of another rank's gradients would round."""
+    gathered = []
+    monkeypatch.setattr(train.step, "gather_rows", lambda x, world: gathered.append(x.dtype) or x)
+    make_step(precision="bfloat16")(batch, 0)
+    assert gathered == [torch.float32]
+
+
+class Detached(torch.nn.Module):
+    """A tower of somebody's own, with a mistake."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *inputs):
+        return self.inner(*inputs).detach()
+
+
+def test_what_learns_nothing_is_told_once(batch, capsys):
+    step = make_step()
+    step.model.video = Detached(step.model.video)
+    for index in range(2):
+        step(batch, index)
+    said = capsys.readouterr().out
+    assert said.count("warning: no embedding depends on 2 parameters that should learn, video.inner.") == 1
+    make_step()(batch, 0)
+    assert capsys.readouterr().out == ""
+
+
+def test_without_texts_of_other_videos_nothing_is_won(batch):
+    result = make_step()(replace(batch, video_ids_B=torch.zeros(6, dtype=torch.int64)), 0)
+    assert (result.loss, result.grad_norm, result.accuracy) == (0.0, 0.0, 0.0)

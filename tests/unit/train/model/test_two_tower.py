@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from shared.errors import RequestError
 from train.model import VIDEO_HEADS, BertConfig, ModelConfig, TokenSpec, VideoHeadConfig, WordsConfig, build_model
 
 TOKENS = TokenSpec(vocab_size=40, pad_id=0, max_tokens=6)
@@ -68,3 +69,28 @@ def test_embedding_apart_is_embedding_together(ragged):
     torch.testing.assert_close(model.embed_video(video, video_mask), together.video_BD)
     torch.testing.assert_close(model.embed_text(tokens[mask], token_mask[mask]), together.text_BKD[mask])
     assert math.isclose(together.temperature.item(), 0.07, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("give", "described"),
+    [
+        (lambda x_BD: x_BD[:, :7], r"a tensor of shape \(3, 7\) of torch.float32"),
+        (lambda x_BD: x_BD[:2], r"a tensor of shape \(2, 8\) of torch.float32"),
+        (lambda x_BD: x_BD[:, None], r"a tensor of shape \(3, 1, 8\) of torch.float32"),
+        (lambda x_BD: x_BD.double(), r"a tensor of shape \(3, 8\) of torch.float64"),
+        (lambda x_BD: x_BD.int(), r"a tensor of shape \(3, 8\) of torch.int32"),
+        (lambda x_BD: (x_BD, x_BD), "a tuple"),
+        (lambda _: None, "a NoneType"),
+    ],
+)
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_tower_of_ones_own_that_gives_no_embeddings_is_named(ragged, give, described, normalise):
+    class Mine(torch.nn.Module):
+        def forward(self, video_BTD, mask_BT):
+            return give(video_BTD.new_ones(len(video_BTD), 8))
+
+    config = ModelConfig(dim=8, normalise=normalise, text=WordsConfig(word_dim=5, hidden=7))
+    model = build_model(config, input_dim=5, tokens=TOKENS)
+    model.video = Mine()
+    with pytest.raises(RequestError, match=rf"Mine\.forward gave {described}, expected a tensor of shape \(3, 8\)"):
+        model(*ragged)
