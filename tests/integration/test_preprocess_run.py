@@ -64,13 +64,27 @@ def wait_for_units(store: Path, run: subprocess.Popen[str], units: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def reference(small_media: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What an undisturbed run in one process makes."""
+def undisturbed(small_media: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run in one process."""
     folder = tmp_path_factory.mktemp("reference")
     done = preprocess("run", setup(small_media, folder), "engine=here")
     assert done.returncode == 1, done.stderr
     assert "14 inputs: 12 done, 2 failed" in done.stdout
-    return content(folder / "store")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(undisturbed: Path) -> dict[str, bytes]:
+    """What such a run makes."""
+    return content(undisturbed / "store")
+
+
+@pytest.fixture
+def done_before(undisturbed: Path, tmp_path: Path) -> Path:
+    """The config of such a run in `tmp_path`, with its inputs and its store: a store is the same wherever it lies."""
+    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "config.yaml").write_text(CONFIG.format(folder=tmp_path))
+    return tmp_path / "config.yaml"
 
 
 def test_ray_gives_the_same_bytes_and_a_second_run_does_nothing(
@@ -135,14 +149,12 @@ def test_sigterm_ends_with_4_and_a_whole_store(small_media: Path, tmp_path: Path
 
 
 def test_changed_inputs_are_done_again_and_only_they(
-    small_media: Path, draw_video: Callable[..., None], tmp_path: Path, reference: dict[str, bytes]
+    done_before: Path, draw_video: Callable[..., None], tmp_path: Path, reference: dict[str, bytes]
 ) -> None:
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
     draw_video(tmp_path / "clip 4.mp4", seconds=7, hue=1)
     shutil.copy(tmp_path / "clip 1.mp4", tmp_path / "missing.mp4")
     (tmp_path / "0.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nquite another text\n")
-    done = preprocess("run", config, "engine=here")
+    done = preprocess("run", done_before, "engine=here")
     assert "extracting 2 videos x 2 streams in 2 units, a shard each (4 input changed)" in done.stderr
     assert "14 inputs: 13 done, 1 failed; 2 worked on in this run" in done.stdout
     assert preprocess("verify", tmp_path / "store").returncode == 0
@@ -153,10 +165,8 @@ def test_changed_inputs_are_done_again_and_only_they(
     assert sum("features/default" in path and path.endswith(".npy") for path in kept) == 3
 
 
-def test_a_changed_config_makes_the_stream_again_and_says_why(small_media: Path, tmp_path: Path) -> None:
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
-    done = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2")
+def test_a_changed_config_makes_the_stream_again_and_says_why(done_before: Path, tmp_path: Path) -> None:
+    done = preprocess("run", done_before, "engine=here", "streams.default.sampling.fps=2")
     assert "sampling.fps: 1.0 -> 2.0" in done.stderr
     assert "14 new" in done.stderr
     assert preprocess("verify", tmp_path / "store").returncode == 0
@@ -165,25 +175,21 @@ def test_a_changed_config_makes_the_stream_again_and_says_why(small_media: Path,
     assert len([path for path in root["files"] if path.startswith("features/default") and path.endswith(".npy")]) == 5
 
 
-def test_a_stream_is_not_made_again_at_the_cost_of_videos_that_are_not_given(small_media: Path, tmp_path: Path) -> None:
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
+def test_a_stream_is_not_made_again_at_the_cost_of_videos_that_are_not_given(done_before: Path, tmp_path: Path) -> None:
     before = content(tmp_path / "store")
-    done = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2", "--limit", "3")
+    done = preprocess("run", done_before, "engine=here", "streams.default.sampling.fps=2", "--limit", "3")
     assert done.returncode == 2
     assert "would lose their rows" in done.stderr
     assert content(tmp_path / "store") == before
 
 
-def test_manifests_are_made_again_without_any_video(small_media: Path, tmp_path: Path) -> None:
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
+def test_manifests_are_made_again_without_any_video(done_before: Path, tmp_path: Path) -> None:
     for path in tmp_path.glob("*.mp4"):
         path.unlink()
-    done = preprocess("manifests", config, "sets.default.windows.candidates=1")
+    done = preprocess("manifests", done_before, "sets.default.windows.candidates=1")
     assert done.returncode == 0, done.stderr
     assert "set default: made" in done.stdout
-    assert "set default: unchanged" in preprocess("manifests", config, "sets.default.windows.candidates=1").stdout
+    assert "set default: unchanged" in preprocess("manifests", done_before, "sets.default.windows.candidates=1").stdout
     assert preprocess("verify", tmp_path / "store").returncode == 0
 
 
@@ -238,16 +244,14 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": root}
 
 
-def test_inputs_out_of_reach_cost_nothing_that_was_made(small_media: Path, tmp_path: Path) -> None:
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
+def test_inputs_out_of_reach_cost_nothing_that_was_made(done_before: Path, tmp_path: Path) -> None:
     before = content(tmp_path / "store")
     for path in [*tmp_path.glob("clip*.mp4"), *tmp_path.glob("*.vtt")]:
         path.unlink()
-    gone = preprocess("run", config, "engine=here")
+    gone = preprocess("run", done_before, "engine=here")
     assert "12 inputs cannot be read now" in gone.stderr
     assert "nothing to do" in gone.stdout
-    changed = preprocess("run", config, "engine=here", "streams.default.sampling.fps=2")
+    changed = preprocess("run", done_before, "engine=here", "streams.default.sampling.fps=2")
     assert changed.returncode == 2
     assert "stays as it was: 12 of its videos cannot be read" in changed.stderr
     kept = content(tmp_path / "store")
@@ -266,11 +270,9 @@ def test_pipes_and_devices_are_not_read(small_media: Path, tmp_path: Path) -> No
         assert "2 inputs: 0 done, 2 failed" in done.stdout
 
 
-def test_a_damaged_cache_changes_nothing(small_media: Path, tmp_path: Path) -> None:
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
+def test_a_damaged_cache_changes_nothing(done_before: Path, tmp_path: Path) -> None:
     (tmp_path / "store" / ".cache" / "sources.sqlite").write_bytes(b"no database" * 1000)
-    assert "nothing to do" in preprocess("run", config, "engine=here").stdout
+    assert "nothing to do" in preprocess("run", done_before, "engine=here").stdout
 
 
 def rows_by_video(store: Path) -> dict[str, bytes]:
@@ -278,17 +280,15 @@ def rows_by_video(store: Path) -> dict[str, bytes]:
     return {video_id: stream.read(number).tobytes() for number, video_id in enumerate(stream.video_ids)}
 
 
-def test_another_container_decodes_nothing(small_media: Path, tmp_path: Path) -> None:
+def test_another_container_decodes_nothing(done_before: Path, tmp_path: Path) -> None:
     """Also where the inputs are not all given, and after a kill between two shards."""
-    config = setup(small_media, tmp_path)
-    preprocess("run", config, "engine=here")
     before = rows_by_video(tmp_path / "store")
     for path in tmp_path.glob("*.mp4"):
         path.unlink()
-    change = [sys.executable, "-c", KILLED_AFTER_TWO_COMMITS, "run", config, "engine=here", "container=h5"]
+    change = [sys.executable, "-c", KILLED_AFTER_TWO_COMMITS, "run", done_before, "engine=here", "container=h5"]
     killed = subprocess.run(change, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
-    done = preprocess("run", config, "engine=here", "container=h5", "--limit", "3")
+    done = preprocess("run", done_before, "engine=here", "container=h5", "--limit", "3")
     assert "keeps what this does not touch, its configuration changed: rows" in done.stderr
     assert "extracting" not in done.stderr
     assert "nothing to do" not in done.stdout

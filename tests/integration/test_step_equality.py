@@ -6,6 +6,7 @@ processes. The planted faults are the common ones of public trainers; each must 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -204,49 +205,54 @@ PLANTED = {
 @pytest.fixture(scope="module")
 def run_world(tmp_path_factory):
     """World size -> what each rank saved, each world run once, even if it fails."""
-    return worlds(tmp_path_factory.mktemp("equality"), CASES | PLANTED)
+    return worlds(tmp_path_factory, "equality", CASES | PLANTED)
 
 
 @pytest.fixture(scope="module")
 def run_accumulated(tmp_path_factory):
     """The same of every case in micro-batches."""
     cases = REMEMBERING | CASES
-    return worlds(tmp_path_factory.mktemp("accumulated"), cases | in_parts(ACCUMULATED, cases))
+    return worlds(tmp_path_factory, "accumulated", cases | in_parts(ACCUMULATED, cases))
 
 
 @pytest.fixture(scope="module")
 def run_sharded(tmp_path_factory):
     """The same of every case, of which ranks have a share each."""
-    return worlds(tmp_path_factory.mktemp("sharded"), EVERY_SHARDED)
+    return worlds(tmp_path_factory, "sharded", EVERY_SHARDED)
 
 
 @pytest.fixture(scope="module")
 def run_in_three(tmp_path_factory):
     """The same of some of them."""
-    return worlds(tmp_path_factory.mktemp("three"), IN_THREE)
+    return worlds(tmp_path_factory, "three", IN_THREE)
 
 
 @pytest.fixture(scope="module")
 def run_remembering(tmp_path_factory):
     """The same of every loss with everything that can be remembered."""
-    return worlds(tmp_path_factory.mktemp("remembering"), REMEMBERING)
+    return worlds(tmp_path_factory, "remembering", REMEMBERING)
 
 
-def worlds(folder: Path, cases: dict[str, str]) -> Callable[[int], list[dict[str, Any]]]:
-    (folder / "cases.json").write_text(json.dumps(cases))
-    save_tiny_bert(folder / "bert")
-    stderr: dict[int, str] = {}
+def worlds(
+    temporary: pytest.TempPathFactory, name: str, cases: dict[str, str]
+) -> Callable[[int], list[dict[str, Any]]]:
+    """A world that one worker of pytest has run is there for the others."""
+    base = temporary.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
 
     @cache
-    def load(size: int) -> list[dict[str, Any]]:
-        files = [folder / f"world{size}-rank{rank}.pt" for rank in range(size)]
-        assert all(file.exists() for file in files), stderr[size]
-        return [torch.load(file, weights_only=True) for file in files]
-
     def run(size: int) -> list[dict[str, Any]]:
-        if size not in stderr:
-            stderr[size] = launch(size, folder)
-        return load(size)
+        said = folder / f"world{size}.stderr"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not said.exists():
+                (folder / "cases.json").write_text(json.dumps(cases))
+                save_tiny_bert(folder / "bert")
+                said.write_text(launch(size, folder))
+        files = [folder / f"world{size}-rank{rank}.pt" for rank in range(size)]
+        assert all(file.exists() for file in files), said.read_text()
+        return [torch.load(file, weights_only=True) for file in files]
 
     return run
 

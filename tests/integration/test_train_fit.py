@@ -39,7 +39,7 @@ device: cpu
 STEPS = 3 * (24 * 3 // 12)
 
 
-# As the processes that are started here: results are equal to the bit only at equal thread counts.
+# As in the processes that are started here: results are equal to the bit only at equal thread counts.
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
