@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from preprocess.cli import app
+from shared.cli import guarded
 from shared.store import open_store
 
 CONFIG = """
@@ -216,32 +218,47 @@ def test_two_runs_on_one_store(small_media: Path, tmp_path: Path) -> None:
         (["run", "{config}", "inputs=none.csv"], 2, "none.csv does not exist"),
         (["run", "{config}", "streams.default.weights=/none.pth"], 3, "/none.pth"),
         (["run", "{config}", "streams.default.model=resnet5000"], 2, "resnet5000"),
-        (["run", "{config}", "ray.address=127.0.0.1:1"], 3, "no Ray cluster"),
         (["run", "{config}", "streams=[]"], 2, "is not valid"),
         (["run", "{config}", "sets.default.stream=nope"], 2, "expected one of the streams: default, thumbs"),
         (["run", "{config}", "sets.default.stream=thumbs"], 2, "holds pixels"),
         (["run", "{config}", "sets.default.tokenizer.name=/none"], 3, "/none"),
         (["run", "{config}", "store=/proc/none"], 2, "cannot be a store"),
         (["run", "{config}", "ray.scratch={folder}/store/local"], 2, "is inside the store"),
-        pytest.param(["run", "{config}", "ray.scratch=/proc/none"], 3, "ray.scratch", marks=pytest.mark.full),
         (["verify", "nowhere"], 2, "nowhere is no store"),
         (["manifests", "{config}"], 2, "is no store"),
     ],
 )
 def test_wrong_requests_end_with_one_clear_message(
-    small_media: Path, tmp_path: Path, arguments: list[str], code: int, message: str
+    small_media: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
 ) -> None:
     config = setup(small_media, tmp_path)
-    done = preprocess(
-        *[argument.format(config=config, folder=tmp_path) for argument in arguments], cwd=tmp_path, env=environment()
-    )
-    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    monkeypatch.chdir(tmp_path)
+    words = [argument.format(config=config, folder=tmp_path) for argument in arguments]
+    assert guarded(lambda: app(words, standalone_mode=False)) == code
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("ray.address=127.0.0.1:1", "no Ray cluster"),
+        pytest.param("ray.scratch=/proc/none", "ray.scratch", marks=pytest.mark.full),
+    ],
+)
+def test_a_cluster_that_is_not_as_asked_for_is_one_message(
+    small_media: Path, tmp_path: Path, change: str, message: str
+) -> None:
+    done = preprocess("run", setup(small_media, tmp_path), change)
+    assert (done.returncode, message in done.stderr) == (3, True), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def environment() -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    return os.environ | {"PYTHONPATH": root}
 
 
 def test_inputs_out_of_reach_cost_nothing_that_was_made(done_before: Path, tmp_path: Path) -> None:
