@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, ValidationError
 from yaml import YAMLError
 
-from shared.config_schema import explain_mistakes
+from shared.config_schema import Misfit, explain_mistakes
 from shared.errors import RequestError
 from shared.explain import why_unreadable
 
@@ -23,6 +23,15 @@ class Config(BaseModel):
     """Base of every configuration section: immutable, no unknown keys, finite numbers, defaults are checked too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    def refuse_idle(self, names: Sequence[str], why: str) -> None:
+        """Raise Misfit for the first of these keys that is not at its default, since it would have no effect.
+
+        Defaults may be given, as every config that a run saves gives them. why: whose key it is, and what is chosen.
+        """
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise Misfit(name, f"has no effect here: {why}; take it out")
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)
@@ -33,7 +42,11 @@ def load_config(path: Path | str, model: type[ConfigT], overrides: Sequence[str]
 
     Raises RequestError naming the file, the key and what was expected.
     """
-    merged = merge_yaml(Path(path), overrides)
+    return checked(merge_yaml(Path(path), overrides), path, model)
+
+
+def checked(merged: dict[str, Any], path: Path | str, model: type[ConfigT]) -> ConfigT:
+    """What `merge_yaml` made of the file at `path`, checked. Raises as `load_config` does."""
     try:
         return model.model_validate(merged)
     except ValidationError as error:
@@ -58,7 +71,7 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
             )
     removed = [item[1:] for item in overrides if item.startswith("~")]
     try:
-        base = _checked(OmegaConf.load(path), path)
+        base = _pairs(OmegaConf.load(path), path)
         for key in removed:
             _remove(base, key, path)
         given = OmegaConf.from_dotlist([item for item in overrides if not item.startswith("~")])
@@ -75,7 +88,7 @@ def merge_yaml(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in merged.items()}
 
 
-def _checked(base: DictConfig | ListConfig, path: Path) -> DictConfig:
+def _pairs(base: DictConfig | ListConfig, path: Path) -> DictConfig:
     # OmegaConf takes a text, such as a CSV file, for a key without a value.
     keys = [] if isinstance(base, ListConfig) else [str(key) for key in base]
     text = next((key for key in keys if " " in key or "," in key), None)

@@ -12,6 +12,15 @@ from shared.schema import NAME
 
 Schema = Mapping[str, Any]
 
+
+class Misfit(ValueError):
+    """For validators of several keys: what is wrong, said of the first of them. key: dotted, below the section."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 _PATTERNS = {NAME: "name (letters, digits, _ . -, not beginning with . or -, at most 100)"}
 _PLAIN = {"boolean": "true or false", "null": "null", "string": "text"}
 
@@ -154,6 +163,9 @@ def _explain(item: Mapping[str, Any], key: str, node: Schema) -> str:
         return f"{place}: missing, and it has no default; expected {type_words(node)}"
     if kind in ("value_error", "assertion_error"):
         got = "" if isinstance(value, Mapping | BaseModel) else f", got {_shown(value)}"
+        within = getattr(item["ctx"]["error"], "key", None)
+        if within is not None:
+            place = f"  {key}.{within}" if key else f"  {within}"
         return f"{place}: {item['msg'].partition(', ')[2]}{got}"
     if "discriminator" in node and isinstance(value, Mapping):
         return _explain_tag(place, node["discriminator"], value)

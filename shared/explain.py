@@ -11,7 +11,9 @@ from pydantic import ValidationError
 def first_fault(error: ValidationError) -> str:
     """One line: where the first fault is, what it is, and how many more there are."""
     faults = error.errors(include_url=False, include_input=False)
-    place = ".".join(str(part) for part in faults[0]["loc"])
+    # A validator of several keys may know the one that is wrong (`config_schema.Misfit`).
+    within = getattr(faults[0].get("ctx", {}).get("error"), "key", None)
+    place = ".".join([*(str(part) for part in faults[0]["loc"]), *([] if within is None else [within])])
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{place + ': ' if place else ''}{' '.join(faults[0]['msg'].split())}{more}"
 

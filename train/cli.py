@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -130,14 +130,22 @@ def evaluate(
         from shared.errors import RequestError
         from train.evaluate import evaluate as run_evaluate
         from train.evaluate import table
-        from train.tasks import is_task, run_task
+        from train.tasks import is_task, run_settings, run_task
 
     if target.suffix in _YAML and is_task(target):
         if store or split or set_name or level or out:
             raise RequestError(f"{target} names its store, split and file itself: change them as key=value behind it")
         typer.echo(run_task(target, overrides or []))
         return
-    checkpoint, settings = _run_of(target, overrides or [])
+    if target.suffix in _YAML:
+        checkpoint, settings = run_settings(target, overrides or [])
+    elif overrides:
+        raise RequestError(
+            f"{overrides[0]!r}: overrides need a config file, but {target} is a checkpoint or run folder; give the "
+            "run's config, which a run folder holds as config.yaml"
+        )
+    else:
+        checkpoint, settings = target, {}
     if level:
         settings |= {"level": level.value}
     result = run_evaluate(checkpoint, store=store, set_name=set_name, split=split, settings=settings, out=out)
@@ -223,22 +231,3 @@ def keys(
         from train.tasks import TASKS
 
     print_keys("train", TASKS[task.value] if task else FitConfig, section, markdown)
-
-
-def _run_of(target: Path, overrides: list[str]) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint or run folder that a target names, and its settings for evaluation as far as they differ from
-    those of the run; a config names its run folder, and has settings of its own."""
-    with held_interrupts():
-        from shared.config import load_config
-        from shared.errors import RequestError
-        from train.config import FitConfig
-
-    if target.suffix in _YAML:
-        config = load_config(target, FitConfig, overrides)
-        return config.run, config.evaluate.model_dump()
-    if overrides:
-        raise RequestError(
-            f"{overrides[0]!r}: overrides need a config file, but {target} is a checkpoint or run folder; give the "
-            "run's config, which a run folder holds as config.yaml"
-        )
-    return target, {}

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from shared.config import Config
+from shared.config_schema import Misfit
 from train.checkpoint import CheckpointConfig
 from train.delivery.config import MAKING, DataConfig
 from train.distributed import DeviceName
@@ -93,34 +94,42 @@ class FitConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> FitConfig:
         if (self.epochs is None) == (self.steps is None):
-            raise ValueError(
-                f"give epochs or steps, one of them, and null for the other (epochs={self.epochs}, steps={self.steps})"
+            raise Misfit(
+                "epochs",
+                f"give epochs or steps, one of them, and null for the other (epochs={self.epochs}, steps={self.steps})",
             )
         plain = self.loss.base if isinstance(self.loss, DistillConfig) else self.loss
-        if (plain is not None and plain.name == "sigmoid") != (self.model.logit_bias is not None):
-            raise ValueError(
-                f"loss.name={self.loss.name} with model.logit_bias={self.model.logit_bias}: the sigmoid loss needs a "
-                "bias (-10 in the paper), no other loss uses one; set model.logit_bias=-10 or leave it out"
+        biased = plain is not None and plain.name == "sigmoid"
+        if biased and self.model.logit_bias is None:
+            raise Misfit("loss", "the sigmoid loss needs a bias, -10 in the paper: set model.logit_bias=-10")
+        if not biased and self.model.logit_bias is not None:
+            raise Misfit(
+                "model.logit_bias",
+                f"only loss.name=sigmoid has a bias, and loss.name={self.loss.name} is chosen here: leave it out "
+                "(model.logit_bias=null)",
             )
         if plain is None and self.negatives is not None:
-            raise ValueError(
+            raise Misfit(
+                "negatives",
                 f"negatives.name={self.negatives.name} with loss.name=distill and no loss.base: a teacher says nothing "
-                "of what is remembered; give loss.base, or leave negatives out"
+                "of what is remembered; give loss.base, or leave negatives out",
             )
         if self.stop is not None and (self.val_split is None or self.eval_every == 0):
-            raise ValueError(
+            raise Misfit(
+                "stop",
                 f"stop.patience={self.stop.patience} without a validation (val_split={self.val_split}, eval_every="
-                f"{self.eval_every}): give both, or leave stop out"
+                f"{self.eval_every}): give both, or leave stop out",
             )
         if self.ddp.static_graph and self.micro_batches > 1:
-            raise ValueError(
+            raise Misfit(
+                "ddp",
                 f"ddp.static_graph=true with micro_batches={self.micro_batches}: only the last part of a step "
-                "averages, which DDP takes for another graph; choose one of them"
+                "averages, which DDP takes for another graph; choose one of them",
             )
         fault = shard_fault(self)
         if fault is not None:
-            raise ValueError(fault)
-        check_metric(self.checkpoint.metric, self.evaluate)
+            raise Misfit("offload" if self.shard not in (2, 3) else "shard", fault)
+        _check_best(self.checkpoint.metric, self.evaluate)
         return self
 
     def total_steps(self, order: BatchOrder) -> int:
@@ -133,6 +142,13 @@ class FitConfig(Config):
     def identity(self) -> dict[str, Any]:
         """The part that decides the weights: a checkpoint goes on only under the same."""
         return self.model_dump(mode="json", exclude=_FREE)
+
+
+def _check_best(metric: str, measured: EvaluateConfig) -> None:
+    try:
+        check_metric(metric, measured)
+    except ValueError as error:
+        raise Misfit("checkpoint.metric", f"{error} (evaluate.recall_at says which k)") from None
 
 
 # May change between a checkpoint and the run that goes on from it. What a store holds, and a teacher, is compared by

@@ -61,6 +61,10 @@ class OptimConfig(Config):
                 f"scale={self.scale} with base_batch={self.base_batch}: a rate that follows the batch needs the batch "
                 "that lr is meant for, another one has none; give both or neither"
             )
+        if self.name != "sgd":
+            self.refuse_idle(["momentum"], f"only sgd has it, and optim.name={self.name} is chosen (it has betas)")
+        if self.name != "adamw":
+            self.refuse_idle(["betas"], f"only adamw has them, and optim.name={self.name} is chosen (it has momentum)")
         return self
 
     def peak(self, batch_size: int) -> float:
@@ -139,8 +143,7 @@ def freeze_parameters(model: nn.Module, patterns: Sequence[str]) -> None:
 
 def parameter_groups(model: nn.Module, config: OptimConfig, rate: float) -> list[dict[str, Any]]:
     """Trainable parameters by (rate, decay or not), in a fixed order; only what learns is optimised. rate: the peak."""
-    for group in config.groups:
-        _matches(model, group.pattern)
+    _check_groups(model, config.groups)
     members: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -172,6 +175,21 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float | None, worl
     if limit is not None:
         nn.utils.clip_grads_with_norm_([held(owner) for owner in owners], limit, norm)
     return norm
+
+
+def _check_groups(model: nn.Module, groups: Sequence[GroupConfig]) -> None:
+    """Raise RequestError for a group that no parameter follows: none has such a name, or earlier groups have them."""
+    takers: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        found = _matches(model, group.pattern)
+        earlier = [takers.setdefault(name, number) for name in found]
+        if number not in earlier:
+            first = " and ".join(repr(groups[one].pattern) for one in sorted(set(earlier)))
+            raise RequestError(
+                f"optim.groups: the pattern {group.pattern!r} is left with no parameter: all {len(found)} that it "
+                f"matches follow {first} before it; a parameter follows the first group that matches, so put the "
+                "narrower pattern first, or leave this one out"
+            )
 
 
 def _matches(model: nn.Module, pattern: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shared.config import Config
 
@@ -19,6 +19,12 @@ class ScheduleConfig(Config):
     name: Literal["cosine", "constant"] = "cosine"
     warmup: float = Field(default=0.1, ge=0.0, lt=1.0)
     final: float = Field(default=0.0, ge=0.0, le=1.0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ScheduleConfig:
+        if self.name != "cosine":
+            self.refuse_idle(["final"], f"only cosine falls to it, and schedule.name={self.name} is chosen")
+        return self
 
 
 def learning_rate_factor(step: int, total_steps: int, config: ScheduleConfig) -> float:

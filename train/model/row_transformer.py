@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 from torch.nn import functional as F
 
@@ -29,6 +29,14 @@ class TransformerConfig(Config):
     window: int = Field(default=4, ge=1)
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_rows: Width = Field(default=512, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TransformerConfig:
+        if self.local_layers == 0:
+            self.refuse_idle(["window"], "only local layers have one, and local_layers=0")
+        if self.positions != "learned":
+            self.refuse_idle(["max_rows"], f"only learned positions are as many, and positions={self.positions}")
+        return self
 
 
 class RowTransformer(nn.Module):

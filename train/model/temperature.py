@@ -36,6 +36,8 @@ class TemperatureConfig(Config):
             )
         if self.learned and self.schedule != "constant":
             raise ValueError(f"learned=true with schedule={self.schedule}: choose one of them")
+        if not self.learned:
+            self.refuse_idle(["minimum", "maximum"], "only a learned temperature has bounds, and learned=false")
         if (self.schedule == "constant") != (self.final is None):
             raise ValueError(
                 f"schedule={self.schedule} with final={self.final}: a linear or cosine schedule needs a final "

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from shared.config import Config
+from shared.config_schema import Misfit
 from shared.errors import EnvironmentLacking, InputFileError, RequestError
 from shared.resources import resolve_resource
 from train.model.encoder import check_fit, enable_checkpointing, load_encoder
@@ -35,6 +36,15 @@ class WordsConfig(Config):
     hidden: Width = Field(default=2048, ge=1)
     table: str | None = None
     train_table: bool = True
+
+    @model_validator(mode="after")
+    def _consistent(self) -> WordsConfig:
+        if self.table is None and not self.train_table:
+            raise Misfit(
+                "train_table",
+                "false without a table would freeze random words: give `table`, or let the words learn (true)",
+            )
+        return self
 
 
 class BertConfig(Config):

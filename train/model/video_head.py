@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from shared.config import Config
@@ -29,6 +29,12 @@ class VideoHeadConfig(Config):
     layer_norm: bool = False
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     transformer: TransformerConfig = TransformerConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> VideoHeadConfig:
+        if self.name != "transformer":
+            self.refuse_idle(["transformer"], f"only the head of that name has one, and model.video.name={self.name}")
+        return self
 
 
 class PooledHead(nn.Module):

@@ -188,5 +188,35 @@ def test_a_run_s_config_may_say_how_it_is_evaluated(run, tmp_path):
     # An option stands above the config.
     result = CliRunner().invoke(app, [*command, "--level", "window", "--out", str(out)])
     assert "level window" in result.output
+    # What decides which checkpoint is best has been decided.
+    result = CliRunner().invoke(app, [*command, "evaluate.recall_at=[1,5]", "--out", str(out)])
+    assert result.exit_code == 0, result.output
     with pytest.raises(RequestError, match=r"a run folder holds as config\.yaml"):
         CliRunner().invoke(app, ["evaluate", str(run.run), "evaluate.level=video"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("override", "advice"),
+    [
+        ("store=x", "give --store PATH instead"),
+        ("set=x", "give --set NAME instead"),
+        ("val_split=test", "give --split NAME instead"),
+        ("data.max_rows=3", "leave it out"),
+        ("~model.dim", "leave it out"),
+        ("evalute.level=video", "is no key of a run's config; is `evaluate` meant"),
+    ],
+)
+def test_overrides_that_the_checkpoint_decides_are_refused(run, override, advice):
+    with pytest.raises(RequestError, match=advice):
+        CliRunner().invoke(app, ["evaluate", str(run.run / "config.yaml"), override], catch_exceptions=False)
+
+
+def test_a_mistake_in_the_file_of_a_run_is_told(run, tmp_path):
+    path = tmp_path / "run.yaml"
+    for text, fault in {
+        "evalute: {level: video}": "evalute: unknown key",
+        "evaluate: {level: x}": "evaluate.level: ",
+    }.items():
+        path.write_text(f"store: s\nrun: {run.run}\nepochs: 1\n{text}\n")
+        with pytest.raises(RequestError, match=fault):
+            CliRunner().invoke(app, ["evaluate", str(path)], catch_exceptions=False)

@@ -59,6 +59,17 @@ def test_a_pattern_without_a_match_is_refused(model, config):
         build_optimizer(model, config)
 
 
+@pytest.mark.parametrize("first", [("text.*",), ("text.1.*",), ("text.1.bias", "text.1.w*")])
+def test_a_group_that_no_parameter_follows_is_refused(model, first):
+    groups = tuple(GroupConfig(pattern=pattern, scale=0.5) for pattern in (*first, "text.1.*"))
+    with pytest.raises(
+        RequestError, match=r"'text\.1\.\*' is left with no parameter: all 2 .* follow 'text\."
+    ) as found:
+        build_optimizer(model, OptimConfig(groups=groups))
+    assert repr(first[-1]) in str(found.value)
+    build_optimizer(model, OptimConfig(groups=groups[:-1]))
+
+
 def test_freezing_everything_is_refused(model):
     with pytest.raises(RequestError, match="nothing would learn"):
         build_optimizer(model, OptimConfig(freeze=("*",)))

@@ -37,14 +37,17 @@ def test_dumped_config_is_the_config(minimal):
     ("overrides", "message"),
     [
         (["optim.rate=1"], "optim.rate: unknown key; known here: .*lr"),
-        (["steps=5"], "give epochs or steps, one of them"),
+        (["steps=5"], r"\n  epochs: give epochs or steps, one of them"),
         (["batch_size=0"], "batch_size"),
-        (["loss.name=sigmoid"], "the sigmoid loss needs a bias"),
-        (["model.logit_bias=-10"], "the sigmoid loss needs a bias"),
+        (["loss.name=sigmoid"], r"\n  loss: the sigmoid loss needs a bias, .*: set model.logit_bias=-10$"),
+        (
+            ["model.logit_bias=-10"],
+            r"\n  model.logit_bias: only loss.name=sigmoid has a bias, .*mil_nce .*leave it out",
+        ),
         (["loss.name=distill", "loss.teacher=t", "loss.base.name=sigmoid"], "the sigmoid loss needs a bias"),
-        (["loss.name=distill", "loss.teacher=t", "negatives.name=bank"], "give loss.base, or leave negatives out"),
+        (["loss.name=distill", "loss.teacher=t", "negatives.name=bank"], r"\n  negatives: .*give loss.base, or leave"),
         (["loss.name=distill"], "loss.teacher: missing"),
-        (["stop.patience=2", "eval_every=0"], "without a validation"),
+        (["stop.patience=2", "eval_every=0"], r"\n  stop: .*without a validation"),
         (["stop.patience=0"], "stop.patience"),
         (["loss.name=dual_softmax", "loss.clamp_gradient=1"], "loss.clamp_gradient"),
         (["loss.name=mil_nce", "loss.tile=-1"], "loss.tile"),
@@ -63,6 +66,7 @@ def test_dumped_config_is_the_config(minimal):
         (["evaluate.recall_at=[0]"], "evaluate.recall_at.0: "),
         (["data.prefetch=99999999999999999999"], "data.prefetch: "),
         (["order.candidates=1000000000"], "order.candidates: "),
+        (["evaluate.recall_at=[1]"], r"\n  checkpoint.metric: .* \(evaluate.recall_at says which k\)"),
         (["checkpoint.metric=text_to_video.R@7"], "expected .*R@1, R@5, R@10, R@50, MedR or MeanR"),
         (["checkpoint.metric=dual_softmax.text_to_video.R@1"], "is not measured"),
         (["evaluate.dual_softmax=0"], "evaluate.dual_softmax: "),
@@ -76,15 +80,15 @@ def test_dumped_config_is_the_config(minimal):
         (["mixture.sources.b={store: x, weight: 0}"], "mixture.sources.b.weight: expected number from "),
         (["mixture.sources={../b: {store: x}}"], "mixture.sources: '../b' is no name here"),
         (["micro_batches=0"], "micro_batches: expected integer of at least 1"),
-        (["micro_batches=2", "ddp.static_graph=true"], "ddp.static_graph=true with micro_batches=2: .*choose one"),
+        (["micro_batches=2", "ddp.static_graph=true"], r"\n  ddp: ddp.static_graph=true with micro_batches=2: .*"),
         (["ddp.bucket_cap_mb=0"], "ddp.bucket_cap_mb: expected integer of at least 1"),
         (["ddp.find_unused_parameters=perhaps"], "ddp.find_unused_parameters"),
         (["shard=4"], "shard: "),
         (['data.stage=""'], "data.stage: .*an empty path would be the current folder: name a folder"),
-        (["offload=true"], "offload=true with shard=none: .* set shard=2 or shard=3"),
+        (["offload=true"], r"\n  offload: offload=true with shard=none: .* set shard=2 or shard=3"),
         (["offload=true", "shard=1"], "offload=true with shard=1: .* set shard=2 or shard=3"),
         (["shard=2", "negatives.name=moco", "negatives.size=9"], "negatives.name=moco with shard=2: .*set shard=1"),
-        (["shard=3", "compile=true"], "compile=true with shard=3: .*leave it out"),
+        (["shard=3", "compile=true"], r"\n  shard: compile=true with shard=3: .*leave it out"),
         (["shard=3", "sync_batch_norm=true"], "sync_batch_norm=true with shard=3: "),
         (["shard=2", "precision=float16"], "precision=float16 with shard=2: .*bfloat16"),
         (["shard=2", "ddp.static_graph=true"], "ddp.static_graph=true with shard=2: .*FSDP2"),
@@ -102,6 +106,36 @@ def test_dumped_config_is_the_config(minimal):
 def test_wrong_requests_name_the_key(minimal, overrides, message):
     with pytest.raises(RequestError, match=message):
         load_config(minimal, FitConfig, overrides)
+
+
+IDLE = {
+    "optim.momentum=0.5": "only sgd has it, and optim.name=adamw",
+    "optim={name: sgd, betas: [0.9, 0.95]}": "only adamw has them",
+    "model.video.transformer.layers=3": "only the head of that name has one, and model.video.name=mean",
+    "model.video={name: transformer, transformer: {local_layers: 0, window: 2}}": "only local layers",
+    "model.video={name: transformer, transformer: {max_rows: 9}}": "positions=sinusoidal",
+    "schedule={name: constant, final: 0.1}": "schedule.name=constant",
+    "model.temperature.minimum=0.02": "learned=false",
+    "model.temperature.maximum=0.5": "learned=false",
+}
+
+
+@pytest.mark.parametrize("override", IDLE)
+def test_what_would_have_no_effect_is_refused(minimal, override):
+    with pytest.raises(RequestError, match=rf"\n  [a-z_.]+: has no effect here: .*{IDLE[override]}.*; take it out$"):
+        load_config(minimal, FitConfig, [override])
+
+
+def test_random_words_that_do_not_learn_are_refused(minimal):
+    with pytest.raises(RequestError, match=r"model.text.train_table: false without a table would freeze random words"):
+        load_config(minimal, FitConfig, ["model.text={name: words, train_table: false}"])
+    load_config(minimal, FitConfig, ["model.text={name: words, table: t.npy, train_table: false}"])
+
+
+def test_what_has_no_effect_may_stand_at_its_default(minimal):
+    """As in the config.yaml of every run folder."""
+    explicit = ["optim.momentum=0.9", "schedule={name: constant, final: 0}", "model.temperature.minimum=0.01"]
+    load_config(minimal, FitConfig, [*explicit, "model.video.transformer.window=4", "optim.betas=[0.9, 0.999]"])
 
 
 def test_identity_is_what_decides_the_weights(minimal):
