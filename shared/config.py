@@ -5,13 +5,15 @@ OmegaConf reads and merges (so `${oc.env:NAME}` and references between keys work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
 from shared.config_schema import Misfit, explain_mistakes
@@ -24,6 +26,19 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, given: object) -> object:
+        """pydantic would take `true` for 1."""
+        if isinstance(given, Mapping):
+            wrong = [name for name, field in cls.model_fields.items() if _truth_for_a_number(given.get(name), field)]
+            if wrong:
+                kind = PydanticCustomError("truth_for_a_number", "expected something else than true or false")
+                raise ValidationError.from_exception_data(
+                    cls.__name__, [{"type": kind, "loc": (name,), "input": given[name]} for name in wrong]
+                )
+        return given
+
     def refuse_idle(self, names: Sequence[str], why: str) -> None:
         """Raise Misfit for the first of these keys that is not at its default, since it would have no effect.
 
@@ -32,6 +47,15 @@ class Config(BaseModel):
         for name in names:
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                 raise Misfit(name, f"has no effect here: {why}; take it out")
+
+
+def _truth_for_a_number(value: object, field: FieldInfo) -> bool:
+    held = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(one, bool) for one in held) and not _takes_truth(field.annotation)
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or isinstance(annotation, bool) or any(map(_takes_truth, get_args(annotation)))
 
 
 ConfigT = TypeVar("ConfigT", bound=Config)

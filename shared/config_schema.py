@@ -176,6 +176,10 @@ def _explain(item: Mapping[str, Any], key: str, node: Schema) -> str:
     close = nearest(str(value), [str(one) for one in node.get("enum", ())])
     if isinstance(value, str) and any(_lists_texts(one) for one in (node, *node.get("anyOf", ()))):
         close = f"; is `[{value}]` meant?"
+    if isinstance(value, bool | int | float) and any(
+        one.get("type") == "string" for one in (node, *node.get("anyOf", ()))
+    ):
+        close = f"; YAML reads it so: put it into quotes, on a command line within others, as in \"{key}='...'\""
     words = type_words(node)
     expected = "a section of `key: value` pairs" if words == "section" else words
     return f"{place}: expected {expected}, got {_shown(value)}{close}"

@@ -169,6 +169,9 @@ class Deep(Config):
         ("other.betas=[1, x]", "other.betas.1: expected number, got 'x'"),
         ("other.lr=nan", "other.lr: expected a finite number, got 'nan'"),
         ("other.lr=null", "other.lr: expected number, got null"),
+        ("other.lr=true", "other.lr: expected number, got true"),
+        ("other.betas=[true, 1]", "other.betas: expected [number, number], got [True, 1]"),
+        ("parts.a={kind: soft, size: true}", "parts.a.size: expected integer of at least 1 or [integer, integer], got"),
     ],
 )
 def test_mistakes_are_told_in_plain_words_at_every_depth(config, override, line):
@@ -182,3 +185,20 @@ def test_mistakes_are_told_in_plain_words_at_every_depth(config, override, line)
 def test_one_text_where_several_go_is_told_how_to_write_it(config):
     with pytest.raises(RequestError, match=r"got 'fast'; is `\[fast\]` meant\?"):
         load_config(config("also: fast\n"), Deep)
+
+
+@pytest.mark.parametrize("text", ["off", "1", "1e3", "true"])
+@pytest.mark.parametrize("key", ["store", "name"])
+def test_a_path_or_text_that_yaml_reads_as_something_else(config, key, text):
+    with pytest.raises(RequestError, match=rf"{key}: expected .*, got .*; YAML reads it so: .*\"{key}='...'\"$"):
+        load_config(config("store: out\n"), Job, [f"{key}={text}"])
+    assert str(getattr(load_config(config("store: out\n"), Job, [f"{key}='{text}'"]), key)) == text
+
+
+class Either(Config):
+    looks: Literal["auto"] | bool = "auto"
+    plain: bool | None = None
+
+
+def test_true_and_false_where_they_belong(config):
+    assert load_config(config("looks: false\nplain: true\n"), Either) == Either(looks=False, plain=True)
