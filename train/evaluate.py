@@ -12,7 +12,6 @@ from shared.errors import InputFileError, RequestError
 from shared.explain import first_fault
 from shared.fingerprint import canonical_json
 from shared.store import Store, open_store
-from shared.stream_identity import settled
 from train.checkpoint import differences, load_checkpoint, resolve_checkpoint
 from train.config import FitConfig
 from train.data import WindowData
@@ -21,6 +20,7 @@ from train.embedded import EmbeddedSplit, embed_split
 from train.model import TwoTower, build_model
 from train.outputs import check_output, write_output
 from train.retrieval import EvaluateConfig, measure
+from train.seen import in_words, input_dims, streams
 
 METRICS_FILE = "metrics.json"
 
@@ -116,20 +116,14 @@ def run_folder(checkpoint: Path) -> Path:
     return folder.parent if folder.name == "checkpoints" else folder
 
 
-def input_dims(content: dict[str, Any]) -> tuple[int, ...]:
-    """Channels of a row of each stream that a checkpoint was trained on; older ones know of one stream alone."""
-    further = [int(kind["dim"]) for kind in content.get("further_streams", [])]
-    return int(content["input_dim"]) - sum(further), *further
-
-
 def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> None:
     """Raise RequestError unless a checkpoint was trained on rows and tokens of the kind that `data` has."""
     stream = data.stream
-    before, now = _streams(content["stream"], {"fingerprint": stream.fingerprint, "identity": stream.entry.identity})
+    before, now = streams(content["stream"], {"fingerprint": stream.fingerprint, "identity": stream.entry.identity})
     # Where one has fewer streams, the channels say so.
     further = zip(content.get("further_streams", []), data.further_kinds, strict=False)
     for place, (one, other) in enumerate(further, start=2):
-        old, new = _streams(one, other)
+        old, new = streams(one, other)
         before, now = before | {f"stream {place}": old}, now | {f"stream {place}": new}
     before["channels"], now["channels"] = list(input_dims(content)), list(data.input_dims)
     if content.get("embeddings") is None:
@@ -141,22 +135,11 @@ def check_same_inputs(content: dict[str, Any], data: WindowData, path: Path) -> 
     changed = [line for line in differences(before, now) if not line.startswith("tokenizer.max_length:")]
     if changed:
         raise RequestError(
-            f"checkpoint {path} was trained on other features or tokens than set {data.manifest.name!r} has:\n  "
-            + "\n  ".join(changed)
+            f"checkpoint {path} was trained on other features or tokens (left) than set {data.manifest.name!r} of "
+            f"{data.opened.store} has (right):\n  "
+            + "\n  ".join(in_words(changed))
             + "\nuse a store that was made with the same extractor, tokenizer and text encoder settings"
         )
-
-
-def _streams(before: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What to compare of the stream trained on and of today's: nothing where rows are of one kind.
-
-    Their identities without what leaves rows as they are; the fingerprints, for checkpoints that have no identity.
-    """
-    if before["fingerprint"] == now["fingerprint"]:
-        return {}, {}
-    if "identity" not in before:
-        return {"stream": before["fingerprint"]}, {"stream": now["fingerprint"]}
-    return {"stream": settled(before["identity"])}, {"stream": settled(now["identity"])}
 
 
 def table(result: dict[str, Any]) -> str:

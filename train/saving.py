@@ -22,6 +22,7 @@ from train.checkpoint import (
 from train.distributed import broadcast_seed
 from train.health import Health
 from train.parts import Parts
+from train.seen import changed_data, in_words
 from train.sharded_state import full_state, load_full_state, load_whole_model, whole_model
 from train.step import TrainStep
 from train.streams import Purpose, begin_stream
@@ -106,7 +107,9 @@ class Saving:
 
     def _load(self, path: Path) -> tuple[int, list[str]]:
         parts, content = self._parts, load_checkpoint(path)
-        restore_parts(parts, content, path, "set these back, or start anew with another run=PATH")
+        restore_parts(
+            parts, content, path, "set these back, with the store as it was, or start anew with another run=PATH"
+        )
         self._step.load_state_dict(content["step"])
         self._validation.load_state_dict(content["validation"])
         self._health.load_state_dict(content["health"])
@@ -124,9 +127,8 @@ def restore_parts(parts: Parts, content: dict[str, Any], path: Path, advice: str
 
     Raises RequestError, ending in `advice`, when it was made under another configuration or store.
     """
-    now = parts.identity() | {"data_seen": parts.order.identity}
-    before = content["identity"] | {"data_seen": content["order"]["identity"]}
-    changed = differences(before, now)
+    changed = in_words(differences(content["identity"], parts.identity()))
+    changed += changed_data(content, parts.order.identity, parts.sources, told=bool(changed))
     if changed:
         raise RequestError(
             f"checkpoint {path} was made under another configuration or store:\n  "

@@ -9,9 +9,10 @@ from shared.fingerprint import hash_file
 from train.checkpoint import load_checkpoint, resolve_checkpoint
 from train.data import WindowData
 from train.distributed import World, gather_plain
-from train.evaluate import check_same_inputs, config_of, input_dims
+from train.evaluate import check_same_inputs, config_of
 from train.losses import AnyLossConfig, DistillConfig, Teacher
 from train.model import TokenSpec, TwoTower, build_model
+from train.seen import input_dims
 
 
 class TeacherTowers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -427,9 +428,13 @@ def test_another_config_or_store_is_refused_with_what_changed(config, started, c
     message = capsys.readouterr().err
     assert "optim.lr: 0.02 -> 0.5" in message
     assert "seed: 0 -> 3" in message
+    assert "data_seen" not in message
     other = small_store(tmp_path / "other", set_fingerprint="another cleaning")
     assert command("fit", str(config), *same, f"store={other}") == 2
-    assert "data_seen.set: " in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert f"\n  store={other}: set 'default' holds other windows or captions than the one that the run" in message
+    assert message.count("\n  ") == 1
+    assert not re.search("[0-9a-f]{16}", message.replace(str(tmp_path), ""))
     assert command("fit", str(config), *same, "resume=never") == 2
     assert "resume=never, but run folder" in capsys.readouterr().err
     assert exit_record(started)["code"] == 2
