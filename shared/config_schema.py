@@ -12,6 +12,9 @@ from shared.schema import NAME
 
 Schema = Mapping[str, Any]
 
+# The type of pydantic's errors for a name that no dict of implementations has; the key's schema lists those as `enum`.
+UNKNOWN_NAME = "unknown_name"
+
 
 class Misfit(ValueError):
     """For validators of several keys: what is wrong, said of the first of them. key: dotted, below the section."""

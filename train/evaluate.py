@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from shared.config_schema import UNKNOWN_NAME
 from shared.errors import InputFileError, RequestError
 from shared.explain import first_fault
 from shared.fingerprint import canonical_json
@@ -106,8 +107,14 @@ def config_of(content: dict[str, Any], path: Path) -> FitConfig:
         return FitConfig.model_validate(content["config"])
     except ValidationError as error:
         raise InputFileError(
-            f"the configuration in {path} is not one that this version takes: {first_fault(error)}; train again"
+            f"the configuration in {path} is not one that this version takes: {first_fault(error)}; {_remedy(error)}"
         ) from None
+
+
+def _remedy(error: ValidationError) -> str:
+    if error.errors()[0]["type"] in (UNKNOWN_NAME, "union_tag_invalid", "literal_error"):
+        return "use the code that it was trained with, which has it"
+    return "use the version that it was trained with, or train again"
 
 
 def run_folder(checkpoint: Path) -> Path:

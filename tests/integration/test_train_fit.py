@@ -363,7 +363,7 @@ def test_a_student_learns_from_the_checkpoint_of_a_teacher_and_resumes_under_no_
     checkpoint_path(tmp_path, 6).unlink()
     capsys.readouterr()
     assert command(*arguments, f"loss.teacher={checkpoint_path(whole(1), 15)}") == 2
-    assert "teacher: '" in capsys.readouterr().err
+    assert "\n  teacher: other content\n" in capsys.readouterr().err
 
 
 def test_a_teacher_of_other_tokens_or_none_is_refused(config, whole, tmp_path, capsys, small_store):

@@ -1,4 +1,5 @@
-"""From token ids, or stored embeddings, to text embeddings. A new tower is a class, a config, a line in TEXT_TOWERS."""
+"""From token ids, or stored embeddings, to text embeddings. A new tower is a class, a config in TextTowerConfig and a
+line in TEXT_TOWERS (docs/own-model.md)."""
 
 from __future__ import annotations
 

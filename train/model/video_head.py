@@ -1,19 +1,36 @@
-"""From the stored rows of a clip to its embedding. A new head is a class and a line in VIDEO_HEADS."""
+"""From the stored rows of a clip to its embedding. A new head is a class and a line in VIDEO_HEADS, as in
+docs/own-model.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 from torch import nn
 
 from shared.config import Config
+from shared.config_schema import UNKNOWN_NAME
 from train.model.pooling import AttentionPool, MaskedMax, MaskedMean, masked_mean, zero_padding
 from train.model.projection import projection
 from train.model.row_transformer import RowTransformer, TransformerConfig
 from train.model.sizes import Width
+
+
+def _known_head(name: str) -> str:
+    if name not in VIDEO_HEADS:
+        known = {"name": repr(name), "known": ", ".join(VIDEO_HEADS)}
+        raise PydanticCustomError(UNKNOWN_NAME, "{name} is not known here; known: {known}", known)
+    return name
+
+
+def _list_heads(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(VIDEO_HEADS)
+
+
+HeadName = Annotated[str, AfterValidator(_known_head), Field(json_schema_extra=_list_heads)]
 
 
 class VideoHeadConfig(Config):
@@ -24,7 +41,7 @@ class VideoHeadConfig(Config):
     over rows that looked at each other.
     """
 
-    name: Literal["mean", "max", "attention", "transformer"] = "mean"
+    name: HeadName = "mean"
     hidden: Width = Field(default=0, ge=0)
     layer_norm: bool = False
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
