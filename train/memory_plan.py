@@ -144,11 +144,18 @@ def _queue(config: FitConfig, planned: Planned, subject: _Subject, *, free: int 
         "bytes_an_entry": entry.total,
         "model": model,
         "largest": None if free is None else largest,
+        **_limit(config, entry),
         "rule": None if free is None else entry.rule(free, model),
         "configured": None
         if config.negatives is None
         else _configured(config.negatives, planned, subject, free, model),
     }
+
+
+def _limit(config: FitConfig, entry: EntryBytes) -> dict[str, Any]:
+    """What training allows to be remembered, whatever is free."""
+    limit = (config.negatives or QueueConfig(size=1)).limit_gib
+    return {"limit_gib": limit, "allowed": int(limit * GIB) // memory_bytes(1, entry.dim, entry.itemsize)}
 
 
 def _configured(
@@ -212,9 +219,20 @@ def _queue_lines(found: dict[str, Any]) -> Iterator[str]:
     else:
         counted_as = "measured" if found["measured"] else "planned"
         where = "given" if memory["given"] else "free now"
-        yield (
+        text = (
             f"queue      at most {queue['largest']:,} videos and as many captions: {queue['rule']}; free as {where}, "
             f"model as {counted_as}"
+        )
+        if queue["largest"] > queue["allowed"]:
+            text += (
+                f". negatives.limit_gib={queue['limit_gib']:g} allows no more than {queue['allowed']:,}, training "
+                "refuses others: raise it for a larger one"
+            )
+        yield text
+    if memory["given"] and memory["device"] == "cpu":
+        yield (
+            "           the memory given is taken for each rank's part of this host's: the run would train on its CPU; "
+            "device=cuda plans for a GPU, also for one that is not here"
         )
     configured = queue["configured"]
     if configured is not None:

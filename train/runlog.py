@@ -102,11 +102,12 @@ def describe(parts: Parts) -> str:
     trained = sum(parameter.numel() for parameter in parts.model.parameters() if parameter.requires_grad)
     frozen = sum(parameter.numel() for parameter in parts.model.parameters() if not parameter.requires_grad)
     warmup, first = round(config.schedule.warmup * total), order.steps_before(1)
+    videos = sum(len(np.unique(data.windows.video_W)) for data in parts.sources.datas)
     spread = described(config.shard, config.offload, parts.world)
     return "\n".join(
         [
             *_source_lines(parts),
-            *([] if config.negatives is None else [f"remembered {config.negatives.described()}"]),
+            *([] if config.negatives is None else [f"remembered {config.negatives.described(videos)}"]),
             f"steps      {total} = {total / first:g} times the {first} of the first epoch ({order.left_out} samples of "
             "it left out)",
             f"rate       {config.optim.name}, peak {config.optim.described(config.batch_size)}",

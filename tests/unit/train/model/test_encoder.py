@@ -52,6 +52,34 @@ def test_a_hub_id_without_a_network_says_so(monkeypatch):
         load_encoder("nobody/has-this-model")
 
 
+@pytest.mark.parametrize("name", ["nosuch/enc", "no such model"])
+def test_a_mistyped_folder_is_told_at_once(monkeypatch, name):
+    """Not after retries, which sleep."""
+    asked = []
+
+    def unreachable(*args, **kwargs):
+        asked.append(args)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket, "getaddrinfo", unreachable)
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it tries again"))
+    with pytest.raises(EnvironmentLacking, match=rf"weights {name}: there is no such folder, and none of that name in"):
+        load_encoder(name)
+    assert len(asked) <= 1
+
+
+def test_a_cached_name_needs_no_hub(monkeypatch, tiny_bert, tmp_path):
+    snapshot = tmp_path / "models--some--bert" / "snapshots" / "0123"
+    shutil.copytree(tiny_bert, snapshot)
+    (tmp_path / "models--some--bert" / "refs").mkdir()
+    (tmp_path / "models--some--bert" / "refs" / "main").write_text("0123")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert load_encoder("some/bert").config.hidden_size == 8
+
+
 def test_incomplete_weights_are_refused_instead_of_starting_random(tmp_path, tiny_bert):
     shutil.copytree(tiny_bert, tmp_path / "bert")
     tensors = load_file(tmp_path / "bert" / "model.safetensors")
