@@ -12,7 +12,7 @@ from shared.words import counted
 from train.config import FitConfig
 from train.data import WindowData
 from train.delivery.arrays import BatchShape
-from train.distributed import ALONE, DeviceName
+from train.distributed import ALONE, DeviceName, World
 from train.free_memory import available_bytes
 from train.loss_memory import entry_of
 from train.measure import Measured, measure
@@ -21,10 +21,12 @@ from train.model import TwoTower, build_model
 from train.negatives import BankConfig, MocoConfig, QueueConfig
 from train.negatives.config import GIB, AnyNegativesConfig, memory_bytes
 from train.negatives.sizing import EntryBytes, largest_queue
-from train.optim import freeze_parameters
-from train.sharding import shards_towers
+from train.optim import freeze_parameters, parameter_groups
+from train.precision import check_precision
+from train.sharding import check_offload, shards_towers
 from train.sources import Sources
 from train.teacher import open_teacher
+from train.towers import synchronise_norms
 
 # More entries than any matrix that is kept whole has.
 _MANY = 1 << 40
@@ -94,8 +96,14 @@ class _Subject(NamedTuple):
 def _subject(
     config: FitConfig, main: WindowData, sources: Sources, shapes: list[BatchShape], ranks: int, device: torch.device
 ) -> _Subject:
+    world = World(0, ranks, 0, device)
+    check_precision(config.precision, device)
+    check_offload(config.offload, world)
     model = build_model(config.model, input_dim=main.input_dims, tokens=sources.tokens)
+    if config.sync_batch_norm:
+        model = synchronise_norms(model, world)
     freeze_parameters(model, config.optim.freeze)
+    parameter_groups(model, config.optim, config.optim.peak(config.batch_size))
     teacher = open_teacher(config.loss, main, sources.tokens, ALONE)
     return _Subject(model, shapes, sources.videos, 0 if teacher is None else teacher.bytes, ranks, device)
 

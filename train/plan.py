@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.store import open_store
+from shared.store import open_store, refuse_inside_store
 from shared.window_table import WindowTable
 from train.config import FitConfig
 from train.data import WindowData
@@ -16,6 +16,7 @@ from train.delivery.sizing import available_cores, ring_slots, workers_for
 from train.memory_plan import memory_lines, memory_plan
 from train.order import BatchOrder
 from train.sources import Sources, build_order, open_sources
+from train.validation import validation_data
 
 # Batches of the first epoch, evenly spaced, from which padding and reading are told.
 _LOOKED_AT = 500
@@ -29,6 +30,7 @@ def plan(
     memory: bytes that a rank has on its device, None for what is free here. measured: train a few steps, too, and tell
     what they took. Raises RequestError, EnvironmentLacking, StoreError and DamageFound as training would.
     """
+    refuse_inside_store(config.run, "the run folder (run=PATH)")
     # Nothing is copied to the disk of this host for a plan.
     config = config.model_copy(update={"data": config.data.model_copy(update={"stage": None})})
     main = WindowData(
@@ -39,6 +41,7 @@ def plan(
         config=config.data,
         embeddings=config.model.reads_embeddings,
     )
+    validation_data(config)
     sources = open_sources(config, main)
     order = build_order(sources, config, ranks)
     first, cores = order.steps_before(1), cores or available_cores()

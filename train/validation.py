@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.errors import RunFailed
 from shared.store import open_store
+from train.config import FitConfig
 from train.data import WindowData
 from train.distributed import broadcast_number
 from train.divergence import explained, refuse_bad_weights
@@ -13,6 +14,15 @@ from train.early_stop import EarlyStop
 from train.embedded import embed_split
 from train.parts import Parts
 from train.retrieval import higher_is_better, is_better, measure, metric_value
+
+
+def validation_data(config: FitConfig) -> WindowData | None:
+    """The held-out split, or None where the config wants no validation. Raises as WindowData does."""
+    if config.val_split is None or config.eval_every == 0:
+        return None
+    reads = config.model.reads_embeddings
+    store = open_store(config.store)
+    return WindowData(store, config.set, config.val_split, stream=config.stream, config=config.data, embeddings=reads)
 
 
 class Validation:
@@ -23,13 +33,7 @@ class Validation:
         self.metric = config.checkpoint.metric
         self.best: float | None = None
         self._stop = EarlyStop(config.stop, higher_is_better(self.metric))
-        self._data: WindowData | None = None
-        if config.val_split is not None and config.eval_every > 0:
-            store = open_store(config.store)
-            reads, split = config.model.reads_embeddings, config.val_split
-            self._data = WindowData(
-                store, config.set, split, stream=config.stream, config=config.data, embeddings=reads
-            )
+        self._data = validation_data(config)
 
     def is_due(self, epochs: int, within: int, at_end: bool) -> bool:
         """After so many whole epochs and `within` steps of the next one."""

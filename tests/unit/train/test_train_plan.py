@@ -10,12 +10,14 @@ import torch
 
 from shared.cli import guarded
 from shared.config import load_config
+from shared.errors import RequestError
 from shared.store import open_store
 from shared.window_table import WindowTable
 from train.cli import app
 from train.config import FitConfig
 from train.data import WindowData
 from train.delivery.loader import Loader
+from train.loop import fit
 from train.plan import plan, rows_covered
 from train.sources import build_order, open_sources
 
@@ -100,6 +102,30 @@ def test_a_request_that_cannot_be_trained_is_refused_alike(config, capsys):
     assert "no windows of split 'none'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["sync_batch_norm=true"], "sync_batch_norm=true on device cpu"),
+        (["sync_batch_norm=true", "device=cuda"], "the model has no batch norm"),
+        (["precision=float16"], "precision=float16 on device cpu"),
+        (["device=cuda", "shard=2", "offload=true"], "offload=true on one process"),
+        (["optim.freeze=['*']"], "every parameter of the model is frozen"),
+        (["optim.groups=[{pattern: '*', scale: 1}, {pattern: 'text.*', scale: 2}]"], "is left with no parameter"),
+        (["val_split=none"], "no windows of split 'none'"),
+        (["run=STORE/run"], "run folder"),
+    ],
+)
+def test_what_training_refuses_is_refused(config, overrides, message):
+    store = str(config.parent / "store")
+    small = ["model.dim=16", "model.text={name: words, word_dim: 2, hidden: 4}", "device=cpu"]
+    loaded = load_config(config, FitConfig, [*small, *(text.replace("STORE", store) for text in overrides)])
+    with pytest.raises(RequestError, match=message):
+        plan(loaded, ranks=1, cores=2)
+    if loaded.device == "cpu":
+        with pytest.raises(RequestError, match=message):
+            fit(loaded.model_copy(update={"steps": 1, "epochs": None}))
+
+
 def test_the_largest_queue_of_a_given_memory_by_hand(config):
     small = ["model.dim=16", "model.text={name: words, word_dim: 2, hidden: 4}", "order.candidates=2"]
     found = plan(load_config(config, FitConfig, small), ranks=1, cores=2, memory=1 << 28)
@@ -159,7 +185,21 @@ def test_it_says_where_each_figure_comes_from(config, capsys):
         text = capsys.readouterr().out
         assert ("at most: shard=3 spreads what follows, but all of it is counted" in text) == found
     assert command(str(config), *small, "negatives={name: queue, size: 100, limit_gib: 0.00001}") == 0
-    assert "training refuses it" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "training refuses it" in text
+    # 0.00001 GiB are 10,737 bytes, of 128 for a video and its caption.
+    assert "negatives.limit_gib=1e-05 allows no more than 83, training refuses others" in text
+    assert command(str(config), *small, "negatives={name: queue, size: 83, limit_gib: 0.00001}") == 0
+    assert "training refuses it" not in capsys.readouterr().out
+
+
+def test_memory_that_is_given_for_a_cpu_is_called_so(config, capsys):
+    told = "the run would train on its CPU; device=cuda plans for a GPU"
+    for device, said in (("cpu", True), ("cuda", False)):
+        assert command(str(config), f"device={device}", "--memory-gib", "80", "model.dim=16") == 0
+        assert (told in capsys.readouterr().out) == said
+    assert command(str(config), "device=cpu", "model.dim=16") == 0
+    assert told not in capsys.readouterr().out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
