@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,6 +25,8 @@ class Misfit(ValueError):
 
 
 _PATTERNS = {NAME: "name (letters, digits, _ . -, not beginning with . or -, at most 100)"}
+# A key that stands at more places than this is no hint.
+_SO_MANY = 3
 _PLAIN = {"boolean": "true or false", "null": "null", "string": "text"}
 
 
@@ -212,7 +214,31 @@ def _explain_unknown(root: Schema, location: Sequence[int | str]) -> str:
             f"  {place}: belongs to {either(f'`{name}`' for name in owners)}, and `{location[-2]}` is chosen here; "
             f"take it out (on the command line: '~{place}') or choose one that has it. Known here: {', '.join(known)}"
         )
-    return f"  {place}: unknown key; known here: {', '.join(known)}{nearest(unknown, known)}"
+    return f"  {place}: unknown key; known here: {', '.join(known)}{_meant(root, unknown, known)}"
+
+
+def _meant(root: Schema, word: str, known: Sequence[str]) -> str:
+    """`; is ... meant?` of a key that is known here, or of one of another section that is nearer, and very near."""
+    paths: dict[str, list[str]] = {}
+    for path in dict.fromkeys(_paths(root, root, "")):
+        paths.setdefault(path.rpartition(".")[2], []).append(path)
+    near = get_close_matches(word, list(paths), 1, cutoff=0.8)
+    if not near or near[0] in known or len(paths[near[0]]) > _SO_MANY:
+        return nearest(word, known)
+    return f"; is {either(f'`{path}`' for path in paths[near[0]])} meant?"
+
+
+def _paths(root: Schema, node: Schema, above: str) -> Iterator[str]:
+    """Every key below `node`, dotted, with NAME for names of one's own; those in lists left out."""
+    node = _resolved(root, node)
+    for branch in (*node.get("anyOf", ()), *node.get("oneOf", ())):
+        yield from _paths(root, branch, above)
+    for name, one in node.get("properties", {}).items():
+        yield above + name
+        yield from _paths(root, one, f"{above}{name}.")
+    named = _named(node)
+    if named is not None:
+        yield from _paths(root, named[1], f"{above}NAME.")
 
 
 def _owners(root: Schema, location: Sequence[int | str]) -> list[str]:

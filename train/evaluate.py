@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shared.config_schema import UNKNOWN_NAME
-from shared.errors import InputFileError, RequestError
+from shared.errors import InputFileError, RequestError, StoreError
 from shared.explain import first_fault
 from shared.fingerprint import canonical_json
 from shared.store import Store, open_store
@@ -85,7 +85,7 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     path = resolve_checkpoint(target)
     content = load_checkpoint(path)
     config = config_of(content, path)
-    opened = open_store(store or config.store)
+    opened = open_store(store) if store else _store_of_run(config, path)
     wanted = split or config.val_split
     if wanted is None:
         raise RequestError(f"{path} was trained without a validation split: say which one with --split")
@@ -96,6 +96,18 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     model = build_model(config.model, input_dim=input_dims(content), tokens=data.tokens)
     model.load_state_dict(content["model"])
     return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
+
+
+def _store_of_run(config: FitConfig, checkpoint: Path) -> Store:
+    try:
+        return open_store(config.store)
+    except StoreError as error:
+        if config.store.is_absolute():
+            raise
+        raise StoreError(
+            f"{error}. {checkpoint} was trained on store={config.store}, a path from the folder that `fit` was typed "
+            f"in; here it is taken from {Path.cwd()}: say where the store lies with --store PATH, or go to that folder"
+        ) from None
 
 
 def config_of(content: dict[str, Any], path: Path) -> FitConfig:

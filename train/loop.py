@@ -21,7 +21,7 @@ from train.distributed import World, broadcast_seed, distributed_world
 from train.health import Health
 from train.order import Selection
 from train.parts import build_parts
-from train.runlog import RunLog, describe
+from train.runlog import RunLog, describe, loss_words
 from train.saving import Saving
 from train.step import NonFiniteStep, StepResult
 from train.stopping import StopSignals, lost_rank_fails, recorded_exit
@@ -170,7 +170,7 @@ class Trainer:
             }
         )
         self.log.say(
-            f"step {done}/{self.total}  loss {result.loss:.4f}  accuracy {result.accuracy:.3f}  "
+            f"step {done}/{self.total}  loss {loss_words(result.loss)}  accuracy {result.accuracy:.3f}  "
             f"grad {result.grad_norm:.3g}  temperature {result.temperature:.4f}  lr {result.learning_rate:.2e}  "
             f"{speed:.0f} samples/s  waiting {measured['data_wait']:.0%}  communicating "
             f"{measured['communicating']:.0%}"

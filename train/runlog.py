@@ -18,6 +18,8 @@ from train.sharding import described, shards_towers
 from train.tensorboard_files import TensorBoardFiles
 
 METRICS_FILE = "metrics.jsonl"
+# Four places show fewer than three digits of less.
+_FEW_PLACES = 1e-3
 
 
 class RunLog:
@@ -68,6 +70,11 @@ class RunLog:
     def close(self) -> None:
         if self._board is not None:
             self._board.close()
+
+
+def loss_words(loss: float) -> str:
+    """For the terminal: four places, or where these would be few, three digits."""
+    return f"{loss:.4f}" if abs(loss) >= _FEW_PLACES or loss == 0 else f"{loss:.3g}"
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from shared.errors import DamageFound, InputFileError, RequestError
+from shared.errors import DamageFound, InputFileError, RequestError, StoreError
 from shared.store import open_store
 from train.checkpoint import load_checkpoint, save_checkpoint
 from train.cli import Task, app
@@ -222,3 +222,19 @@ def test_a_mistake_in_the_file_of_a_run_is_told(run, tmp_path):
         path.write_text(f"store: s\nrun: {run.run}\nepochs: 1\n{text}\n")
         with pytest.raises(RequestError, match=fault):
             CliRunner().invoke(app, ["evaluate", str(path)], catch_exceptions=False)
+
+
+def test_a_store_that_is_elsewhere_from_here_is_told_with_the_folder(run, tmp_path, monkeypatch):
+    content = load_checkpoint(run.run / "checkpoints" / "best.pt")
+    del content["version"]
+    content["config"] |= {"store": run.store.name}
+    save_checkpoint(tmp_path / "r" / "best.pt", content)
+    monkeypatch.chdir(run.store.parent)
+    assert evaluate(tmp_path / "r" / "best.pt")["split"] == "val"
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=rf"store=store, a path from .* taken from {tmp_path}: .*--store PATH"):
+        evaluate(tmp_path / "r" / "best.pt")
+    content["config"] |= {"store": str(tmp_path / "none")}
+    save_checkpoint(tmp_path / "r" / "best.pt", content)
+    with pytest.raises(StoreError, match=r"python -m preprocess run CONFIG`$"):
+        evaluate(tmp_path / "r" / "best.pt")

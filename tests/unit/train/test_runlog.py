@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shared.errors import DamageFound
-from train.runlog import RunLog, read_records
+from train.runlog import RunLog, loss_words, read_records
 
 
 def test_lines_after_the_checkpoint_and_torn_ones_go(tmp_path):
@@ -43,3 +43,18 @@ def test_a_separator_that_is_no_line_end_stays_in_its_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "note": "a\u2028b"}\n')
     assert read_records(path) == [{"step": 1, "note": "a\u2028b"}]
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (2.34567, "2.3457"),
+        (0.001, "0.0010"),
+        (0.00012345, "0.000123"),
+        (1.5e-7, "1.5e-07"),
+        (0.0, "0.0000"),
+        (-3e-5, "-3e-05"),
+    ],
+)
+def test_a_small_loss_still_shows_digits(loss, words):
+    assert loss_words(loss) == words

@@ -108,6 +108,25 @@ def test_wrong_requests_name_the_key(minimal, overrides, message):
         load_config(minimal, FitConfig, overrides)
 
 
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("lr=0.1", "`optim.lr`"),
+        ("optim.sheduler=cosine", "`model.temperature.schedule` or `schedule`"),
+        ("optim.weight_decai=1", "`weight_decay`"),
+        ("learned=true", "`model.temperature.learned`"),
+        ("model.margin_wait=1", None),
+        ("size=3", "`negatives.size`"),
+        ("name=3", None),
+        ("checkpoint.patience=3", "`stop.patience`"),
+    ],
+)
+def test_a_key_of_another_section_is_found(minimal, override, meant):
+    with pytest.raises(RequestError, match="unknown key; known here: ") as refused:
+        load_config(minimal, FitConfig, [override])
+    assert str(refused.value).endswith(f"; is {meant} meant?") if meant else "meant" not in str(refused.value)
+
+
 IDLE = {
     "optim.momentum=0.5": "only sgd has it, and optim.name=adamw",
     "optim={name: sgd, betas: [0.9, 0.95]}": "only adamw has them",

@@ -99,7 +99,7 @@ def test_saved_and_loaded_it_goes_on_to_the_bit(name):
 def test_every_kind_has_a_config_of_its_name(name):
     given = {"name": name} if name == "bank" else {"name": name, "size": 5}
     config = TypeAdapter(NegativesConfig).validate_python(given)
-    assert config.described()
+    assert config.described(9)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,9 @@ def test_wrong_requests_name_the_key(config, said):
 def test_what_does_not_fit_is_refused_with_the_numbers(config, said):
     with pytest.raises(RequestError, match=said):
         make_step(config)
+
+
+def test_a_bank_says_how_many_videos_it_draws():
+    few, many = BankConfig(size=4096).described(8), BankConfig(size=40).described(1234)
+    assert few == "all 8 videos and their captions, drawn from a bank of 8, as far as they were seen"
+    assert many.startswith("40 videos and their captions, drawn from a bank of 1,234, ")
