@@ -88,3 +88,4 @@ def _changed_source(old: dict[str, Any], new: dict[str, Any], source: Source) ->
         yield f"{which}: its further streams (data.also) are others, or hold other rows, than those seen"
     if old.get("embeddings") != new.get("embeddings"):
         yield f"{which}: its captions' embeddings are of another encoder than those seen"
+        yield from in_words(differences(old.get("embeddings"), new.get("embeddings"), "embeddings"))

@@ -158,7 +158,7 @@ def test_another_encoder_is_refused_and_another_tokenizer_is_not(config, small_s
 
 def test_a_run_goes_on_under_no_other_embeddings(config, small_store):
     changed = small_store(config.run.parent / "again", splits={"train": 24, "val": 12}, encoder="f")
-    with pytest.raises(RequestError, match=r"data_seen\.embeddings\.identity\.weights: 'e' -> 'f'"):
+    with pytest.raises(RequestError, match=r"\n  embeddings\.identity\.weights: 'e' -> 'f'"):
         fit(config.model_copy(update={"store": changed}))
 
 
