@@ -28,8 +28,20 @@ def test_the_sigmoid_loss_with_its_bias(minimal):
     assert config.model.logit_bias == -10
 
 
-def test_dumped_config_is_the_config(minimal):
-    config = load_config(minimal, FitConfig)
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed=0",
+        "optim={name: sgd, momentum: 0.5}",
+        "schedule.name=constant",
+        "model.video={name: transformer, transformer: {layers: 3}}",
+        "model.temperature={learned: true, maximum: 2}",
+        "model.text.name=words",
+    ],
+)
+def test_dumped_config_is_the_config(minimal, override):
+    """With every key at its default, those without effect among them, as a run folder and a checkpoint hold it."""
+    config = load_config(minimal, FitConfig, [override])
     assert FitConfig.model_validate(config.model_dump(mode="json")) == config
 
 
