@@ -78,7 +78,8 @@ def _changed_source(old: dict[str, Any], new: dict[str, Any], source: Source) ->
     which = f"{source.where}store={source.store}"
     if old["stream"] != new["stream"]:
         yield f"{which}: its stream was made by another extractor, or another setting of it, than the rows seen"
-    if old["set"] != new["set"]:
+    # Another split of it is a matter of the configuration.
+    if old["set"] != new["set"] or (old["split"] == new["split"] and old["windows"] != new["windows"]):
         counts = [f"{one['windows']:,} windows" for one in (old, new)]
         yield (
             f"{which}: set {source.set!r} holds other windows or captions than the one that the run began with"

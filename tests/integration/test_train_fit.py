@@ -300,7 +300,9 @@ def test_length_classes_of_two_stores_go_on_where_they_stopped(config, small_sto
     changed = small_store(tmp_path / "changed", splits={"train": 31, "val": 4}, seed=5, set_fingerprint="other")
     moved = [part.replace(str(other), str(changed)) for part in together]
     assert command("fit", str(config), f"run={stopped}", *moved) == 2
-    assert "data_seen.sources.other.windows: 90 -> 93" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"  mixture.sources.other.store={changed}: set 'default' holds other windows or captions than" in told
+    assert "(90 windows then, 93 windows now)" in told
 
 
 @pytest.mark.parametrize(

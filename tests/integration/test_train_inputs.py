@@ -90,7 +90,7 @@ def test_stopped_and_resumed_is_uninterrupted(folder, tmp_path, text, capsys):
     for name, weight in whole["model"].items():
         assert torch.equal(again["model"][name], weight), name
     for changes, said in (
-        (["data.also=null"], "data_seen.also"),
+        (["data.also=null"], "data.also: ['scenes', 'things'] -> None"),
         (["data.also=[things,scenes]"], "data.also: "),
         (["data.missing=zeros"], "data.missing: None -> 'zeros'"),
     ):
