@@ -10,7 +10,8 @@ gradient of the global loss, for the towers as for a parameter that only the los
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -59,7 +60,7 @@ def init_distributed(device: DeviceName = "auto", timeout_s: float = 600.0) -> W
     Raises EnvironmentLacking when CUDA is asked for and absent, or MASTER_PORT is in use; RequestError for a half-set
     environment.
     """
-    rank, size, local_rank = _ranks(os.environ)
+    rank, size, local_rank = _ranks()
     target = _device(device, local_rank)
     if target.type == "cuda":
         torch.cuda.set_device(target)
@@ -94,19 +95,43 @@ def shutdown_distributed() -> None:
         dist.destroy_process_group()
 
 
-def _ranks(environment: Mapping[str, str]) -> tuple[int, int, int]:
+def environment_rank() -> int:
+    """The rank that torchrun's environment gives this process, 0 without. Raises RequestError for what is no rank."""
+    return _number("RANK", 0) if "RANK" in os.environ else 0
+
+
+def _ranks() -> tuple[int, int, int]:
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    given = [name for name in names if name in environment]
+    given = [name for name in names if name in os.environ]
     if not given:
         return 0, 1, 0
-    if len(given) < len(names):
-        missing = ", ".join(name for name in names if name not in environment)
+    size = _number("WORLD_SIZE", 1) if "WORLD_SIZE" in os.environ else 1
+    wanted = names if size == 1 else (*names, "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in wanted if not os.environ.get(name)]
+    if missing:
         raise RequestError(
-            f"the environment sets {', '.join(given)} but not {missing}; start several processes with "
+            f"the environment sets {', '.join(given)} but not {', '.join(missing)}; start several processes with "
             "`torchrun --standalone --nproc-per-node=N -m train ...`, or unset them for one process"
         )
-    rank, size, local_rank = (int(environment[name]) for name in names)
+    rank, local_rank = _number("RANK", 0, size - 1), _number("LOCAL_RANK", 0)
+    if size > 1:
+        _number("MASTER_PORT", 1, (1 << 16) - 1)
     return rank, size, local_rank
+
+
+def _number(name: str, least: int, most: int | None = None) -> int:
+    """The value of an environment variable that must be a whole number."""
+    value = os.environ[name]
+    number = int(value) if re.fullmatch(r"[0-9]{1,9}", value) else -1
+    if number < least or (most is not None and number > most):
+        expected = f"of at least {least}" if most is None else f"from {least} to {most}"
+        below = " (RANK counts from 0, below WORLD_SIZE)" if name == "RANK" else ""
+        raise RequestError(
+            f"the environment sets {name}={value[:40]!r}, expected a whole number {expected}{below}; start several "
+            "processes with `torchrun --standalone --nproc-per-node=N -m train ...`, which sets it, or unset RANK, "
+            "WORLD_SIZE and LOCAL_RANK for one process"
+        )
+    return number
 
 
 def _device(name: DeviceName, local_rank: int) -> torch.device:

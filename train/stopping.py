@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,8 @@ from shared.config import merge_yaml
 from shared.errors import ClipmillError, RequestError, RunFailed, StoppedEarly
 from shared.fingerprint import canonical_json
 from shared.store import refuse_inside_store
-from train.distributed import World, any_rank
+from train.distributed import World, any_rank, environment_rank
+from train.run_lease import is_others, run_lease
 
 EXIT_FILE = "exit.json"
 _INTERRUPTED = "interrupted before the next step; run the same command again to go on from the last checkpoint"
@@ -57,10 +59,11 @@ class StopSignals:
 def recorded_exit(run: Path) -> Iterator[None]:
     """Leave `exit.json` in the run folder, whatever happens inside: {"code", "message", "rank"}.
 
-    The first rank that fails is the one that is recorded, since the others then fail of its absence.
-    Raises RequestError when the folder cannot be made or written to.
+    The first rank that fails is the one that is recorded, since the others then fail of its absence. Rank 0 has the
+    folder's lease meanwhile. Raises RequestError when the folder cannot be made or written to, and, with nothing there
+    touched, when another job has it.
     """
-    rank = int(os.environ.get("RANK", "0"))
+    rank = environment_rank()
     try:
         run.mkdir(parents=True, exist_ok=True)
         write_new_file(_temporary(run, rank), b"")
@@ -69,8 +72,17 @@ def recorded_exit(run: Path) -> Iterator[None]:
         raise RequestError(
             f"run folder {run} cannot be made or written to: {error}; give another with run=PATH"
         ) from None
-    if rank == 0:
-        (run / EXIT_FILE).unlink(missing_ok=True)
+    with run_lease(run, rank):
+        if rank == 0:
+            (run / EXIT_FILE).unlink(missing_ok=True)
+        with _failures_recorded(run, rank):
+            yield
+        if rank == 0:
+            _record(run, rank, 0, "done")
+
+
+@contextmanager
+def _failures_recorded(run: Path, rank: int) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
@@ -82,8 +94,6 @@ def recorded_exit(run: Path) -> Iterator[None]:
     except BaseException as error:
         _record(run, rank, 1, f"{type(error).__name__}: {error}")
         raise
-    if rank == 0:
-        _record(run, rank, 0, "done")
 
 
 @contextmanager
@@ -94,7 +104,7 @@ def recorded_refusal(config: Path, overrides: Sequence[str]) -> Iterator[None]:
         yield
     except RequestError:
         run = _run_folder(config, overrides) if "RANK" in os.environ else None
-        if run is None:
+        if run is None or is_others(run):
             raise
         with recorded_exit(run):
             raise
@@ -128,17 +138,24 @@ def lost_rank_fails(timeout_s: float) -> Iterator[None]:
 
 
 def _temporary(run: Path, rank: int) -> Path:
-    return run / f".{EXIT_FILE}.{rank}"
+    # With the process, as another job may be about to be refused here.
+    return run / f".{EXIT_FILE}.{rank}.{os.getpid()}"
 
 
 def _record(run: Path, rank: int, code: int, message: str) -> None:
+    """Write how the run ended, unless another rank did; where that cannot be, the run still ends as it would have."""
     temporary = _temporary(run, rank)
-    write_new_file(temporary, canonical_json({"code": code, "message": message, "rank": rank}))
     try:
+        # A rank that is left over from a job that was refused, or whose first rank is gone.
+        if rank != 0 and is_others(run):
+            return
+        write_new_file(temporary, canonical_json({"code": code, "message": message, "rank": rank}))
         # A link, unlike a rename, refuses a name that another rank has already taken.
         os.link(temporary, run / EXIT_FILE)
+        fsync_directory(run)
     except FileExistsError:
         pass
+    except (OSError, ClipmillError) as error:
+        print(f"{run / EXIT_FILE} cannot be written: {error}", file=sys.stderr, flush=True)
     finally:
-        temporary.unlink()
-    fsync_directory(run)
+        temporary.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from train.distributed import (
     any_rank,
     broadcast_seed,
     distributed_world,
+    environment_rank,
     gather_plain,
     gather_rows,
     init_distributed,
@@ -22,13 +23,17 @@ from train.distributed import (
     pad_bags,
     shutdown_distributed,
 )
+from train.stopping import recorded_exit
 
 ALONE = World(0, 1, 0, torch.device("cpu"))
 
 
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
 @pytest.fixture(autouse=True)
 def _without_torchrun(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+    for name in NAMES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -51,6 +56,39 @@ def test_a_half_set_environment_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RequestError, match="RANK, LOCAL_RANK"):
         init_distributed("cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("RANK", "x", "RANK='x', expected a whole number from 0 to 1"),
+        ("RANK", "2", r"RANK='2', expected a whole number from 0 to 1 \(RANK counts from 0, below WORLD_SIZE\)"),
+        ("RANK", "-1", "RANK='-1', expected"),
+        ("RANK", "9" * 5000, "RANK='9+', expected"),
+        ("WORLD_SIZE", "two", "WORLD_SIZE='two', expected a whole number of at least 1"),
+        ("WORLD_SIZE", "", "WORLD_SIZE='', expected"),
+        ("LOCAL_RANK", "1.0", "LOCAL_RANK='1.0', expected a whole number of at least 0"),
+        ("MASTER_PORT", "abc", "MASTER_PORT='abc', expected a whole number from 1 to 65535"),
+        ("MASTER_PORT", "70000", "MASTER_PORT='70000', expected"),
+        ("MASTER_PORT", None, "but not MASTER_PORT; start several processes with"),
+        ("MASTER_ADDR", None, "but not MASTER_ADDR; start several processes with"),
+    ],
+)
+def test_what_the_environment_says_wrong_is_named(monkeypatch, name, value, message):
+    given = dict(zip(NAMES, ("1", "2", "1", "localhost", "1234"), strict=True)) | {name: value}
+    for key, text in given.items():
+        if text is not None:
+            monkeypatch.setenv(key, text)
+    with pytest.raises(RequestError, match=message):
+        init_distributed("cpu", timeout_s=1)
+
+
+def test_a_rank_that_is_none_is_refused_before_anything_is_written(monkeypatch, tmp_path):
+    assert environment_rank() == 0
+    monkeypatch.setenv("RANK", "x")
+    with pytest.raises(RequestError, match="RANK='x'"), recorded_exit(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_group_is_destroyed_when_the_body_raises(monkeypatch):

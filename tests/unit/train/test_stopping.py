@@ -39,6 +39,9 @@ def test_success_and_failures_are_recorded_anew(tmp_path):
 
 
 def test_the_first_rank_that_fails_is_the_one_recorded(tmp_path, monkeypatch):
+    for name, value in (("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+
     def rank_one_fails_first():
         monkeypatch.setenv("RANK", "1")
         with pytest.raises(RequestError), recorded_exit(tmp_path):
