@@ -10,20 +10,26 @@ from pathlib import Path
 
 from shared.errors import StoppedEarly
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = {
+    errno.ENOSPC: ("no space left", "free some space"),
+    errno.EDQUOT: ("no space left", "free some space"),
+    errno.EFBIG: ("a file may not become as large as that", "raise the limit (ulimit -f)"),
+}
 
 
 @contextmanager
 def disk_full_stops(path: Path) -> Iterator[None]:
-    """Turn "no space left" and "quota exceeded" into StoppedEarly: the store is whole, and the run can go on later."""
+    """Turn "no space left", "quota exceeded" and "file too large" into StoppedEarly: what was there before is whole,
+    and the run can go on later."""
     try:
         yield
     except OSError as error:
         if error.errno not in _FULL:
             raise
+        what, remedy = _FULL[error.errno]
         raise StoppedEarly(
-            f"no space left while writing {path}: nothing that was committed is damaged; "
-            "free some space and run the same command again"
+            f"{what} while writing {path}: nothing that was committed is damaged; {remedy} and run the same command "
+            "again"
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import re
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from pydantic import Field
 
-from shared.atomic import disk_full_stops, fsync_file, move_into_place
+from shared.atomic import disk_full_stops, fsync_directory, fsync_file, move_into_place
 from shared.config import Config
 from shared.errors import DamageFound, InputFileError, RequestError
 from shared.fingerprint import hash_file
@@ -63,17 +64,46 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    with disk_full_stops(path):
-        torch.save({"version": VERSION, **content}, temporary)
-        _seal(temporary)
-        fsync_file(temporary)
-    move_into_place(temporary, path)
+    try:
+        with disk_full_stops(path):
+            _write(temporary, {"version": VERSION, **content})
+            _seal(temporary)
+            fsync_file(temporary)
+        move_into_place(temporary, path)
+    except BaseException:
+        # Before anything else is written: on a full disk it has the room that exit.json needs.
+        temporary.unlink(missing_ok=True)
+        raise
 
 
-def drop_old(run: Path, keep: int) -> None:
-    """Delete all but the last `keep` numbered checkpoints; `best.pt` stays."""
-    for path in _by_step(run / FOLDER)[:-keep]:
+def drop_old(run: Path, keep: int, done: int) -> None:
+    """Delete the numbered checkpoints before the last `keep` of those of at most `done` steps; `best.pt` stays."""
+    for path in _up_to(run, done)[:-keep]:
         path.unlink()
+
+
+def set_aside(run: Path, done: int) -> list[Path]:
+    """Rename the numbered checkpoints of more than `done` steps, so that none of them is gone on from; the new paths.
+
+    They are of a branch that is left when a run goes on from an earlier checkpoint. `left-step-00000015.pt`, or
+    `left-2-step-00000015.pt` where an earlier branch has the name.
+    """
+    kept = _up_to(run, done)
+    later = [path for path in _by_step(run / FOLDER) if path not in kept]
+    moved = []
+    for path in later:
+        names = (path.with_name(f"left{f'-{n}' if n > 1 else ''}-{path.name}") for n in itertools.count(1))
+        moved.append(path.rename(next(name for name in names if not os.path.lexists(name))))
+    if moved:
+        fsync_directory(run / FOLDER)
+    return moved
+
+
+def drop_unfinished(run: Path) -> None:
+    """Delete what a process that was killed in `save_checkpoint` left; only while nobody else saves there."""
+    for folder in (run, run / FOLDER):
+        for path in folder.glob(".*.pt.tmp"):
+            path.unlink()
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -151,6 +181,21 @@ def differences(before: Any, now: Any, key: str = "") -> list[str]:
     if before == now:
         return []
     return [f"{key}: {before!r} -> {now!r}"]
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with path.open("wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:
+            # What stops a write shows there as a place in the file that torch did not expect.
+            if isinstance(error.__context__, (OSError, KeyboardInterrupt)):
+                raise error.__context__ from None
+            raise
+
+
+def _up_to(run: Path, done: int) -> list[Path]:
+    return [path for path in _by_step(run / FOLDER) if step_of(path) <= done]
 
 
 def _seal(path: Path) -> None:

@@ -141,9 +141,11 @@ class Trainer:
             self._save(done)
         if self._signals.agreed(self.world) and not at_end:
             self._save(done)
+            # A command that names a checkpoint would begin there again.
+            how = "the same command again" if self.config.resume == "auto" else "it again with resume=auto"
             raise StoppedEarly(
                 f"stopped by {self._signals.received or 'a signal on another rank'} after step {done} of {self.total}, "
-                f"saved in {checkpoint_path(self.config.run, done)}: run the same command again to go on"
+                f"saved in {checkpoint_path(self.config.run, done)}: run {how} to go on"
             )
 
     def _save(self, done: int) -> None:

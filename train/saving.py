@@ -12,12 +12,14 @@ from train.checkpoint import (
     checkpoint_path,
     differences,
     drop_old,
+    drop_unfinished,
     gather_random_states,
     last_checkpoint,
     load_checkpoint,
     random_state,
     restore_random_state,
     save_checkpoint,
+    set_aside,
 )
 from train.distributed import broadcast_seed
 from train.health import Health
@@ -42,7 +44,7 @@ class Saving:
             return
         self.write(checkpoint_path(self._parts.config.run, done), done, random_state(self._parts.world.device))
         if self._parts.world.is_main:
-            drop_old(self._parts.config.run, self._parts.config.checkpoint.keep)
+            drop_old(self._parts.config.run, self._parts.config.checkpoint.keep, done)
         self._saved_step = done
 
     def write(self, path: Path, done: int, random_state_N: torch.Tensor, more: dict[str, Any] | None = None) -> None:
@@ -66,7 +68,20 @@ class Saving:
                 f"rank {world.rank} finds {done} steps done in {config.run}, rank 0 another number: "
                 "the run folder must be on a file system that all ranks share"
             )
+        if world.is_main:
+            said += self._tidy(done)
         return done, said
+
+    def _tidy(self, done: int) -> list[str]:
+        """Leave no file of a killed process and none that `resume=auto` would take for this run's; what was moved."""
+        run = self._parts.config.run
+        drop_unfinished(run)
+        left = set_aside(run, done)
+        if not left:
+            return []
+        return [
+            f"checkpoints of more steps are of a branch that is left; kept as {', '.join(one.name for one in left)}"
+        ]
 
     def _content(self, done: int, random_state_N: torch.Tensor) -> dict[str, Any]:
         """Every rank calls it, because every rank's generators are in it, and its share of what is spread."""

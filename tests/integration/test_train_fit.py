@@ -514,6 +514,27 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(config, started, capsys):
     assert f"checkpoint {path} is damaged" in capsys.readouterr().err
 
 
+def test_going_on_from_an_earlier_checkpoint_leaves_the_later_ones_behind(config, tmp_path, monkeypatch, capsys):
+    arguments = ["fit", str(config), f"run={tmp_path}", "epochs=null", "steps=9"]
+    assert command(*arguments) == 0
+    first = load_checkpoint(checkpoint_path(tmp_path, 9))
+    folder, earlier = tmp_path / "checkpoints", checkpoint_path(tmp_path, 6)
+    (folder / ".step-00000008.pt.tmp").write_bytes(b"of a run that was killed")
+    capsys.readouterr()
+    monkeypatch.setattr(Trainer, "_after", after_signal(Trainer._after, "SIGTERM"))
+    assert command(*arguments, f"resume={earlier}") == 4
+    monkeypatch.undo()
+    captured = capsys.readouterr()
+    assert "are of a branch that is left; kept as left-step-00000009.pt" in captured.out
+    assert "saved in " in captured.err
+    assert "run it again with resume=auto to go on" in captured.err
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"best.pt", "left-step-00000009.pt", "step-00000006.pt", "step-00000007.pt"}
+    assert command(*arguments) == 0
+    assert "after step 7" in capsys.readouterr().out
+    assert_same(load_checkpoint(checkpoint_path(tmp_path, 9)), first)
+
+
 def test_a_damaged_log_is_one_message(config, started, capsys):
     (started / "metrics.jsonl").write_bytes(b"\xfe\xff\n")
     assert command("fit", str(config), f"run={started}", "epochs=null", "steps=3") == 1

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import io
+import resource
+from pathlib import Path
+
 import pytest
 import torch
 
-from shared.errors import DamageFound, InputFileError, RequestError
+from shared.errors import DamageFound, InputFileError, RequestError, StoppedEarly
 from train.checkpoint import (
     best_path,
     checkpoint_path,
     differences,
     drop_old,
+    drop_unfinished,
     gather_random_states,
     last_checkpoint,
     load_checkpoint,
@@ -16,6 +21,8 @@ from train.checkpoint import (
     resolve_checkpoint,
     restore_random_state,
     save_checkpoint,
+    set_aside,
+    step_of,
 )
 from train.distributed import World
 
@@ -38,7 +45,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
     save_checkpoint(path, {"step": 1})
 
     def torn(content, file):
-        file.write_bytes(b"half")
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(torch, "save", torn)
@@ -46,6 +53,38 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch):
         save_checkpoint(path, {"step": 2})
     assert load_checkpoint(path)["step"] == 1
     assert last_checkpoint(tmp_path) == path
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_full_disk_in_the_middle_of_a_save_is_told_as_that(tmp_path):
+    path = checkpoint_path(tmp_path, 1)
+    path.parent.mkdir()
+    path.with_name(f".{path.name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(StoppedEarly, match=rf"no space left while writing {path}: .*; free some space"):
+        save_checkpoint(path, {"weight": torch.zeros(1 << 16)})
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_file_that_may_not_become_so_large_is_told_as_that(tmp_path):
+    path = checkpoint_path(tmp_path, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+    try:
+        with pytest.raises(StoppedEarly, match=rf"may not become as large as that while writing {path}: .*ulimit -f"):
+            save_checkpoint(path, {"weight": torch.zeros(1 << 16)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_interrupt_while_torch_writes_stays_one(tmp_path, monkeypatch):
+    class Interrupting(io.BytesIO):
+        def write(self, data):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "open", lambda *_: Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(checkpoint_path(tmp_path, 1), {"weight": torch.zeros(9)})
 
 
 def test_last_and_best_and_how_many_stay(tmp_path):
@@ -57,10 +96,41 @@ def test_last_and_best_and_how_many_stay(tmp_path):
     assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 100_000_000)
     assert resolve_checkpoint(tmp_path) == last_checkpoint(tmp_path)
     save_checkpoint(best_path(tmp_path), {"step": 9})
-    drop_old(tmp_path, 2)
+    drop_old(tmp_path, 2, 100_000_000)
     names = {path.name for path in best_path(tmp_path).parent.iterdir()}
     assert names == {"best.pt", "step-00000010.pt", "step-100000000.pt"}
     assert resolve_checkpoint(tmp_path) == best_path(tmp_path)
+
+
+def test_what_was_just_saved_stays_beside_those_of_more_steps(tmp_path):
+    for step in (3, 6, 7, 15, 18):
+        save_checkpoint(checkpoint_path(tmp_path, step), {"step": step})
+    drop_old(tmp_path, 2, 7)
+    assert [step_of(path) for path in sorted(checkpoint_path(tmp_path, 0).parent.iterdir())] == [6, 7, 15, 18]
+
+
+def test_a_branch_that_is_left_is_set_aside_and_never_written_over(tmp_path):
+    folder = checkpoint_path(tmp_path, 0).parent
+    assert set_aside(tmp_path, 3) == []
+    for branch in ("first", "second", "third"):
+        for step in (3, 6, 9):
+            save_checkpoint(checkpoint_path(tmp_path, step), {"branch": branch})
+        moved = set_aside(tmp_path, 3)
+        assert last_checkpoint(tmp_path) == checkpoint_path(tmp_path, 3)
+    assert [path.name for path in moved] == ["left-3-step-00000006.pt", "left-3-step-00000009.pt"]
+    found = {path.name: load_checkpoint(path)["branch"] for path in folder.glob("left-*9.pt")}
+    names = ("left-step-00000009.pt", "left-2-step-00000009.pt", "left-3-step-00000009.pt")
+    assert found == dict(zip(names, ("first", "second", "third"), strict=True))
+
+
+def test_what_a_killed_process_left_half_written_is_deleted(tmp_path):
+    save_checkpoint(best_path(tmp_path), {})
+    for path in (tmp_path, best_path(tmp_path).parent):
+        (path / ".step-00000003.pt.tmp").write_bytes(b"half")
+        (path / ".config.yaml.tmp").write_bytes(b"of another writer")
+    drop_unfinished(tmp_path)
+    assert not list(tmp_path.rglob("*.pt.tmp"))
+    assert len(list(tmp_path.rglob("*"))) == 4
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):

@@ -54,6 +54,17 @@ def test_the_first_rank_that_fails_is_the_one_recorded(tmp_path, monkeypatch):
     assert record(tmp_path) == {"code": 2, "message": "of rank 1", "rank": 1}
 
 
+def test_an_ending_that_cannot_be_written_does_not_hide_the_ending(tmp_path, capsys):
+    def fail_on_a_full_disk():
+        (tmp_path / f".exit.json.0.{os.getpid()}").symlink_to("/dev/full")
+        raise RunFailed("of the run")
+
+    with pytest.raises(RunFailed, match="of the run"), recorded_exit(tmp_path):
+        fail_on_a_full_disk()
+    assert f"{tmp_path / 'exit.json'} cannot be written: no space left" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("rank", "code"), [("1", 2), (None, None)])
 def test_a_refused_config_is_recorded_where_torchrun_hides_it(tmp_path, monkeypatch, rank, code):
     config, run = tmp_path / "fit.yaml", tmp_path / "run"
