@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from shared.errors import EnvironmentLacking, RequestError
+from train.joining import joined_within
 from train.timing import COMMUNICATION
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -56,16 +57,16 @@ def distributed_world(device: DeviceName = "auto", timeout_s: float = 600.0) -> 
 def init_distributed(device: DeviceName = "auto", timeout_s: float = 600.0) -> World:
     """Join the process group that torchrun's environment describes; without torchrun, a world of one.
 
-    timeout_s: seconds after which a collective that some rank never joins is an error instead of a hang.
-    Raises EnvironmentLacking when CUDA is asked for and absent, or MASTER_PORT is in use; RequestError for a half-set
-    environment.
+    timeout_s: seconds after which a collective that some rank never joins is an error instead of a hang; the process
+    ends (see `joined_within`) where the group itself is not joined by then. Raises EnvironmentLacking when CUDA is
+    asked for and absent, or MASTER_PORT is in use; RequestError for an environment that is half set or wrong.
     """
     rank, size, local_rank = _ranks()
     target = _device(device, local_rank)
     if target.type == "cuda":
         torch.cuda.set_device(target)
     if size > 1:
-        with _busy_port_explained():
+        with joined_within(timeout_s), _busy_port_explained():
             dist.init_process_group(
                 backend="nccl" if target.type == "cuda" else "gloo",
                 rank=rank,

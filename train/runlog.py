@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.atomic import replace_file
+from shared.atomic import disk_full_stops, replace_file
 from shared.errors import DamageFound
 from train.health import Sign
 from train.memory import plan_memory
@@ -40,7 +40,7 @@ class RunLog:
 
     def write(self, record: dict[str, Any]) -> None:
         if self._active:
-            with self._path.open("a", encoding="utf-8") as file:
+            with disk_full_stops(self._path), self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         if self._board is not None:
             self._board.write(record)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shared.errors import DamageFound
+from shared.errors import DamageFound, StoppedEarly
 from train.runlog import RunLog, loss_words, read_records
 
 
@@ -58,3 +58,9 @@ def test_a_separator_that_is_no_line_end_stays_in_its_line(tmp_path):
 )
 def test_a_small_loss_still_shows_digits(loss, words):
     assert loss_words(loss) == words
+
+
+def test_a_full_disk_stops_the_run_as_that(tmp_path):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(StoppedEarly, match=r"no space left while writing .*metrics\.jsonl"):
+        RunLog(tmp_path, active=True).write({"step": 1})
