@@ -109,18 +109,22 @@ def drop_unfinished(run: Path) -> None:
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, tensors in CPU memory. Nothing in the file is executed (`weights_only`).
 
-    Raises RequestError when it does not exist, InputFileError when it is no checkpoint of this version, DamageFound
-    when it was changed or cut, naming the checkpoint to go back to.
+    Raises RequestError when it is no file, InputFileError when it is no checkpoint of this version, DamageFound when it
+    was changed or cut, naming the checkpoint to go back to.
     """
     if not path.is_file():
-        raise RequestError(f"checkpoint {path} does not exist; give a .pt file or a run folder with {FOLDER}/")
+        raise RequestError(f"checkpoint {path} {_why_no_file(path)}")
     _check_seal(path)
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError) as error:
-        raise InputFileError(
-            f"{path} is no checkpoint that this version reads: {str(error).splitlines()[0]}; give another file"
-        ) from None
+        # Not what torch says of the former: it advises to load the file without `weights_only`, which executes it.
+        what = str(error).splitlines()[0]
+        if isinstance(error, pickle.UnpicklingError):
+            what = "it holds more than tensors and plain values, which could be made to run a program"
+        raise InputFileError(f"{path} is no checkpoint that this version reads: {what}; give another file") from None
+    if not isinstance(content, dict):
+        raise InputFileError(f"{path} is no checkpoint: it holds a {type(content).__name__}; give another file")
     if content.get("version") != VERSION:
         raise InputFileError(
             f"{path} has checkpoint version {content.get('version')}, expected {VERSION}; train again with this version"
@@ -221,10 +225,25 @@ def _check_seal(path: Path) -> None:
     # A whole archive, its comment's length 0, is somebody else's; one that ends in another way was cut.
     last = end[-_ZIP_END_BYTES:]
     foreign = begin != _ZIP_BEGIN or (last.startswith(_ZIP_END) and last.endswith(b"\0\0"))
-    if not sealed and foreign:
+    if not sealed and foreign and not _is_of_run(path):
         raise InputFileError(f"{path} is no checkpoint of `train fit`; give another file of its folder")
     if not sealed or hash_file(path, size - _SEAL_BYTES).encode() != end[len(_SEAL) :]:
         raise DamageFound(f"checkpoint {path} is damaged: it was changed or cut; {_way_back(path)}")
+
+
+def _is_of_run(path: Path) -> bool:
+    """Whether a path is one that a run saves at."""
+    return path.parent.name == FOLDER and (path.name == BEST or _NAME.match(path.name) is not None)
+
+
+def _why_no_file(path: Path) -> str:
+    if path.is_symlink() and not path.exists():
+        what = f"is a link to {path.readlink()}, which does not exist"
+    elif path.exists():
+        what = "is a folder, expected a file" if path.is_dir() else "is no regular file"
+    else:
+        return f"does not exist; give a .pt file or a run folder with {FOLDER}/"
+    return f"{what}; {_way_back(path) if _is_of_run(path) else 'give a .pt file'}"
 
 
 def _way_back(path: Path) -> str:

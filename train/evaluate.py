@@ -14,6 +14,7 @@ from shared.explain import first_fault
 from shared.fingerprint import canonical_json
 from shared.store import Store, open_store
 from train.checkpoint import differences, load_checkpoint, resolve_checkpoint
+from train.checkpoint_content import check_content, content_fits
 from train.config import FitConfig
 from train.data import WindowData
 from train.distributed import World, distributed_world
@@ -92,9 +93,10 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     data = WindowData(
         opened, set_name or config.set, wanted, config=config.data, embeddings=config.model.reads_embeddings
     )
-    check_same_inputs(content, data, path)
-    model = build_model(config.model, input_dim=input_dims(content), tokens=data.tokens)
-    model.load_state_dict(content["model"])
+    with content_fits(path):
+        check_same_inputs(content, data, path)
+        model = build_model(config.model, input_dim=input_dims(content), tokens=data.tokens)
+        model.load_state_dict(content["model"])
     return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
 
 
@@ -112,9 +114,7 @@ def _store_of_run(config: FitConfig, checkpoint: Path) -> Store:
 
 def config_of(content: dict[str, Any], path: Path) -> FitConfig:
     """The configuration in a checkpoint. Raises InputFileError where there is none that this version takes."""
-    missing = sorted({"config", "input_dim", "model", "order", "stream", "tokenizer"} - content.keys())
-    if missing:
-        raise InputFileError(f"{path} is no checkpoint of `train fit`: it holds no {missing[0]!r}; give another file")
+    check_content(content, path)
     try:
         return FitConfig.model_validate(content["config"])
     except ValidationError as error:

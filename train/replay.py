@@ -13,6 +13,7 @@ from shared.errors import RequestError
 from train.accumulation import hold_frozen_norms
 from train.batch import Batch
 from train.checkpoint import load_checkpoint, restore_random_state
+from train.checkpoint_content import check_content, check_step, content_fits
 from train.data import WindowData
 from train.distributed import World, distributed_world
 from train.evaluate import config_of
@@ -70,21 +71,34 @@ def replay(dump: Path, store: Path | None = None) -> Replayed:
     store: where it lies now; None for where it lay. Raises RequestError for a file that is no such dump, for another
     store, and under several processes; DamageFound for a file that was changed.
     """
+    if dump.is_dir():
+        raise RequestError(_of_folder(dump))
     content = load_checkpoint(dump)
     if "failure" not in content:
         raise RequestError(
             f"{dump} is a checkpoint, not a dump of a failed step; give a nonfinite-*.pt of a run folder"
         )
     failure, config = content["failure"], config_of(content, dump)
-    config = config.model_copy(update={"store": store or Path(failure["store"])})
+    check_content(content, dump, resumable=True)
+    with content_fits(dump):
+        failed, step, was = f"{failure['what']} {failure['value']}", int(failure["step"]), Path(failure["store"])
+    config = config.model_copy(update={"store": store or was})
     with distributed_world(config.device) as world:
         if world.size > 1:
             raise RequestError(f"replay runs on one process, not on {world.size}; start it without torchrun")
         parts = build_parts(config, world, ranks=len(content["random"]))
         restore_parts(parts, content, dump, "give the store that it was made of with --store, as it was then")
-        again = _Again(parts, int(failure["step"]), content["random"])
+        check_step(content, dump, parts.total)
+        again = _Again(parts, step, content["random"])
         found = list(again.parts())
-    return Replayed(int(failure["step"]), f"{failure['what']} {failure['value']}", found, again.notes)
+    return Replayed(step, failed, found, again.notes)
+
+
+def _of_folder(run: Path) -> str:
+    dumps = sorted(run.glob("nonfinite-*.pt"))
+    if not dumps:
+        return f"{run} is a folder without a nonfinite-*.pt: no step of a run failed there; give such a file"
+    return f"{run} is a folder, expected a dump of a failed step; give {dumps[-1]}"
 
 
 class _Again:

@@ -9,6 +9,7 @@ import torch
 
 from shared.errors import RequestError
 from train.checkpoint import (
+    FOLDER,
     checkpoint_path,
     differences,
     drop_old,
@@ -21,6 +22,7 @@ from train.checkpoint import (
     save_checkpoint,
     set_aside,
 )
+from train.checkpoint_content import check_content, check_moments, check_step, content_fits
 from train.distributed import broadcast_seed
 from train.health import Health
 from train.parts import Parts
@@ -111,7 +113,7 @@ class Saving:
     def _path(self) -> Path | None:
         run, resume = self._parts.config.run, self._parts.config.resume
         if resume not in ("auto", "never"):
-            return Path(resume)
+            return _named(Path(resume))
         last = last_checkpoint(run)
         if resume == "never" and last is not None:
             raise RequestError(
@@ -122,16 +124,20 @@ class Saving:
 
     def _load(self, path: Path) -> tuple[int, list[str]]:
         parts, content = self._parts, load_checkpoint(path)
+        check_content(content, path, resumable=True)
         restore_parts(
             parts, content, path, "set these back, with the store as it was, or start anew with another run=PATH"
         )
-        self._step.load_state_dict(content["step"])
-        self._validation.load_state_dict(content["validation"])
-        self._health.load_state_dict(content["health"])
+        check_step(content, path, parts.total)
+        with content_fits(path):
+            self._step.load_state_dict(content["step"])
+            self._validation.load_state_dict(content["validation"])
+            self._health.load_state_dict(content["health"])
+            same_ranks = restore_random_state(content["random"], parts.world)
         done = int(content["order"]["step"])
         self._saved_step = done
         said = [f"resuming from {path} after step {done}"]
-        if not restore_random_state(content["random"], parts.world):
+        if not same_ranks:
             begin_stream(parts.config.seed, Purpose.RESUMED, parts.world.rank, done)
             said.append("the checkpoint is of another world size: same batches, but dropout draws anew")
         return done, said
@@ -140,17 +146,31 @@ class Saving:
 def restore_parts(parts: Parts, content: dict[str, Any], path: Path, advice: str) -> None:
     """Set model, optimizer and negatives to a checkpoint's.
 
-    Raises RequestError, ending in `advice`, when it was made under another configuration or store.
+    Raises RequestError, ending in `advice`, when it was made under another configuration or store; InputFileError for
+    what does not fit all the same.
     """
-    changed = in_words(differences(content["identity"], parts.identity()))
-    changed += changed_data(content, parts.order.identity, parts.sources, told=bool(changed))
+    with content_fits(path):
+        changed = in_words(differences(content["identity"], parts.identity()))
+        changed += changed_data(content, parts.order.identity, parts.sources, told=bool(changed))
     if changed:
         raise RequestError(
             f"checkpoint {path} was made under another configuration or store:\n  "
             + "\n  ".join(changed)
             + f"\n{advice}"
         )
-    load_whole_model(parts.model, content["model"], parts.world)
-    load_full_state(parts.optimizer, content["optimizer"], parts.world)
-    if parts.negatives is not None:
-        parts.negatives.load_state_dict(content["negatives"], parts.model)
+    with content_fits(path):
+        load_whole_model(parts.model, content["model"], parts.world)
+        check_moments(parts.optimizer, content["optimizer"])
+        load_full_state(parts.optimizer, content["optimizer"], parts.world)
+        if parts.negatives is not None:
+            parts.negatives.load_state_dict(content["negatives"], parts.model)
+
+
+def _named(given: Path) -> Path:
+    """The checkpoint that resume=PATH means: a file, or of a run folder the last one."""
+    if not given.is_dir() or not (given / FOLDER).is_dir():
+        return given
+    last = last_checkpoint(given)
+    if last is None:
+        raise RequestError(f"resume={given}: this run folder has no checkpoint; give another, or a .pt file")
+    return last

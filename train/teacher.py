@@ -7,6 +7,7 @@ import torch
 from shared.errors import RequestError
 from shared.fingerprint import hash_file
 from train.checkpoint import load_checkpoint, resolve_checkpoint
+from train.checkpoint_content import content_fits
 from train.data import WindowData
 from train.distributed import World, gather_plain
 from train.evaluate import check_same_inputs, config_of
@@ -50,7 +51,8 @@ def open_teacher(config: AnyLossConfig, data: WindowData, tokens: TokenSpec, wor
             f"teacher {path} reads stored caption embeddings (model.text.name=stored), which come only with a student "
             "that reads them, too: set model.text.name=stored, or take another teacher"
         )
-    check_same_inputs(content, data, path)
-    model = build_model(theirs, input_dim=input_dims(content), tokens=tokens)
-    model.load_state_dict(content["model"])
+    with content_fits(path):
+        check_same_inputs(content, data, path)
+        model = build_model(theirs, input_dim=input_dims(content), tokens=tokens)
+        model.load_state_dict(content["model"])
     return TeacherTowers(model.to(world.device), hash_file(path), world)

@@ -9,6 +9,7 @@ import torch
 
 from shared.errors import DamageFound, InputFileError, RequestError, StoppedEarly
 from train.checkpoint import (
+    _seal,
     best_path,
     checkpoint_path,
     differences,
@@ -147,6 +148,10 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     save_checkpoint(other, {"version": 99})
     with pytest.raises(InputFileError, match="version 99, expected 2"):
         load_checkpoint(other)
+    torch.save([1, 2], other)
+    _seal(other)
+    with pytest.raises(InputFileError, match="is no checkpoint: it holds a list"):
+        load_checkpoint(other)
 
 
 class Evil:
@@ -157,8 +162,9 @@ class Evil:
 def test_nothing_in_a_file_is_executed(tmp_path, capsys):
     path = tmp_path / "evil.pt"
     save_checkpoint(path, {"x": Evil()})
-    with pytest.raises(InputFileError, match="is no checkpoint"):
+    with pytest.raises(InputFileError, match=r"is no checkpoint .* which could be made to run a program") as refused:
         load_checkpoint(path)
+    assert "weights_only" not in str(refused.value)
     assert "executed" not in capsys.readouterr().out
 
 
@@ -200,6 +206,26 @@ def test_a_flipped_bit_names_the_file_and_the_checkpoint_to_go_back_to(tmp_path)
     before.write_bytes(data[:-1])
     with pytest.raises(DamageFound, match="there is no earlier one beside it"):
         load_checkpoint(before)
+
+
+def test_whatever_stands_in_the_place_of_the_newest_the_way_back_is_told(tmp_path):
+    for step in (3, 6):
+        save_checkpoint(checkpoint_path(tmp_path, step), {"step": step})
+    path, before = checkpoint_path(tmp_path, 6), checkpoint_path(tmp_path, 3)
+    for garbage in (b"", b"PK", b"garbage" * 99):
+        path.write_bytes(garbage)
+        with pytest.raises(DamageFound, match=rf"{path} is damaged: it was changed or cut; go back to {before}"):
+            load_checkpoint(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(RequestError, match=rf"{path} is a folder, expected a file; go back to {before}"):
+        load_checkpoint(path)
+    path.rmdir()
+    path.symlink_to("/nowhere")
+    with pytest.raises(RequestError, match=rf"{path} is a link to /nowhere, which does not exist; go back to {before}"):
+        load_checkpoint(path)
+    with pytest.raises(RequestError, match=rf"{tmp_path} is a folder, expected a file; give a \.pt file"):
+        load_checkpoint(tmp_path)
 
 
 def test_no_changed_bit_of_a_checkpoint_is_used(tmp_path):

@@ -18,6 +18,10 @@ def test_what_cannot_be_a_file_is_refused_before_the_work(tmp_path):
     ):
         check_output(tmp_path / "store" / "m.json")
     check_output(tmp_path / "m.json")
+    check_output(tmp_path / "new.pt")
+    (tmp_path / "best.pt").touch()
+    with pytest.raises(RequestError, match=r"best\.pt is there, and its name is that of a checkpoint"):
+        check_output(tmp_path / "best.pt")
 
 
 def test_what_the_system_refuses_is_one_message(tmp_path):
