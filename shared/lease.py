@@ -23,7 +23,7 @@ from shared.atomic import disk_full_stops
 from shared.errors import RequestError, StoreError
 from shared.store_files import open_file, unreadable
 
-_TRIES = 5  # `lease_holder` locks for a moment to see whether somebody writes, and is no reason to be refused
+_TRIES = 15  # `lease_holder` locks for a moment to see whether somebody writes, and is no reason to be refused
 _PAUSE_S = 0.02
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shared.errors import RequestError
-from shared.lease import Leased, folder_lease, lease_job
+from shared.lease import Leased, folder_lease, lease_holder, lease_job
 
 _RUN = Leased(
     "run folder", "trained in", "wait for it, or stop it first, or give another folder with run=PATH", RequestError
@@ -18,11 +18,14 @@ _RUN = Leased(
 
 @contextmanager
 def run_lease(run: Path, rank: int) -> Iterator[None]:
-    """Rank 0 holds the folder for all ranks of its job while the block runs; others pass.
+    """Rank 0 holds the folder for all ranks of its job while the block runs.
 
-    Raises RequestError naming the process that has it.
+    Raises RequestError naming the process that has it, on other ranks, too: these would wait for rank 0.
     """
     if rank != 0:
+        # Without a job's name, rank 0 of this one looks like another; it is refused where ranks join.
+        if _job() is not None and is_others(run):
+            raise RequestError(f"run folder {run} is being trained in by {lease_holder(run)}; {_RUN.advice}")
         yield
         return
     with folder_lease(run, _RUN, _job()):

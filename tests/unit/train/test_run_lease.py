@@ -12,7 +12,7 @@ from shared.errors import RequestError, RunFailed
 from train.config import FitConfig
 from train.loop import fit
 from train.run_lease import is_others, run_lease
-from train.stopping import recorded_exit, recorded_refusal
+from train.stopping import _failures_recorded, recorded_exit, recorded_refusal
 
 
 @pytest.fixture
@@ -50,17 +50,26 @@ def test_a_second_run_is_refused_with_the_first_named_and_nothing_touched(tmp_pa
     assert json.loads((run / "exit.json").read_text())["code"] == 0
 
 
-def test_further_ranks_of_a_refused_job_record_nothing(tmp_path, job):
+def test_further_ranks_of_a_refused_job_are_refused_and_record_nothing(tmp_path, job):
     job(1, 0)
     with recorded_exit(tmp_path):
         job(2, 1)
-        with pytest.raises(RunFailed), recorded_exit(tmp_path):
-            raise RunFailed("of the refused job")
+        with pytest.raises(RequestError, match=f"trained in by process {os.getpid()} on "), recorded_exit(tmp_path):
+            pytest.fail("it trains")
         assert files(tmp_path) == {}
         job(1, 1)
         with pytest.raises(RunFailed), recorded_exit(tmp_path):
             raise RunFailed("of the job that has it")
     assert json.loads((tmp_path / "exit.json").read_text())["message"] == "of the job that has it"
+
+
+def test_a_rank_that_came_before_the_job_that_has_the_folder_records_nothing(tmp_path, job):
+    job(1, 0)
+    with run_lease(tmp_path, 0):
+        job(2, 1)
+        with pytest.raises(RunFailed), _failures_recorded(tmp_path, 1):
+            raise RunFailed("of the refused job")
+    assert files(tmp_path) == {}
 
 
 def test_a_refused_config_is_not_recorded_where_another_job_trains(tmp_path, job):
