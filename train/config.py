@@ -52,7 +52,7 @@ class FitConfig(Config):
     run folder's `tensorboard`. eval_every: epochs between validations, 0 for none. stop: when to end before the last
     step, null for never.
     resume: `auto` goes on from the run folder's last checkpoint if there is one, `never` refuses a folder that has one,
-    a path goes on from that file.
+    a path goes on from that file, or from the last checkpoint of that run folder.
     """
 
     store: Path
