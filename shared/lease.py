@@ -29,12 +29,16 @@ _PAUSE_S = 0.02
 
 @dataclass(frozen=True)
 class Leased:
-    """How people are told of a folder that somebody else has: `what` PATH is being `used` by ...; `advice`."""
+    """How people are told of a folder that somebody else has: `what` PATH is being `used` by ...; `advice`.
+
+    lockless: whether a file system without locks is only warned of, since nobody else may be there anyway.
+    """
 
     what: str
     used: str
     advice: str
     error: type[RequestError]
+    lockless: bool = False
 
 
 _STORE = Leased("store", "written", "wait for it, or stop it first", StoreError)
@@ -90,6 +94,8 @@ def _holder(folder: Path) -> dict[str, Any] | None:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _read_holder(descriptor)
+    except OSError as error:
+        raise unreadable(folder / ".lease", error) from None
     finally:
         os.close(descriptor)
     return None
@@ -116,11 +122,15 @@ def _lock(path: Path, leased: Leased) -> int:
                 f"{leased.what} {path.parent} is being {leased.used} by {holder}; {leased.advice}"
             ) from None
         except OSError as error:
-            os.close(descriptor)
-            raise leased.error(
+            said = (
                 f"{leased.what} {path.parent} cannot be locked: {error.strerror}, and two processes that write it at "
-                "once would damage it; put it on a file system with locks"
-            ) from None
+            )
+            said += "once would damage it; put it on a file system with locks"
+            if leased.lockless:
+                print(f"warning: {said}, or see to it that there is one", file=sys.stderr, flush=True)
+                return descriptor
+            os.close(descriptor)
+            raise leased.error(said) from None
         if _still_named(path, descriptor):
             return descriptor
         os.close(descriptor)  # the holder before us removed the file between our open and our lock

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shared.errors import RequestError
+from shared.errors import RequestError, StoreError
 from shared.lease import Leased, folder_lease, lease_holder, lease_job
 
 _RUN = Leased(
-    "run folder", "trained in", "wait for it, or stop it first, or give another folder with run=PATH", RequestError
+    "run folder",
+    "trained in",
+    "wait for it, or stop it first, or give another folder with run=PATH",
+    RequestError,
+    lockless=True,
 )
 
 
@@ -34,7 +38,10 @@ def run_lease(run: Path, rank: int) -> Iterator[None]:
 
 def is_others(run: Path) -> bool:
     """Whether a job has the run folder of which this process is no rank."""
-    held, job = lease_job(run)
+    try:
+        held, job = lease_job(run)
+    except StoreError:  # a file system without locks, which rank 0 has warned of
+        return False
     return held and (job is None or job != _job())
 
 

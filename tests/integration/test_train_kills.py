@@ -83,12 +83,14 @@ def killed_at_random(config: Path, run: Path, steps: int, kills: int, draw: rand
         done_kills += 1
 
 
-@pytest.mark.parametrize(("steps", "kills"), [(60, 3), pytest.param(400, 20, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("steps", "kills"), [(60, 3), pytest.param(400, 20, marks=[pytest.mark.full, pytest.mark.timeout(1800)])]
+)
 def test_killed_at_random_times_and_resumed_is_uninterrupted(config, tmp_path, steps, kills):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     whole.mkdir()
     broken.mkdir()
-    assert started(config, whole, steps).wait(timeout=200) == 0, (whole / "said.txt").read_text()
+    assert started(config, whole, steps).wait(timeout=280) == 0, (whole / "said.txt").read_text()
     assert killed_at_random(config, broken, steps, kills, random.Random(steps)) >= 1
     one, other = (load_checkpoint(checkpoint_path(run, steps)) for run in (whole, broken))
     assert one["model"].keys() == other["model"].keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 
@@ -95,3 +97,19 @@ def test_whose_lease_it_is(tmp_path, job):
         assert not is_others(tmp_path)
         job(2, 0)
         assert is_others(tmp_path)
+
+
+def test_a_file_system_without_locks_is_warned_of_and_trained_on(tmp_path, job, monkeypatch, capsys):
+    def lockless(descriptor, operation):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", lockless)
+    job(1, 0)
+    with recorded_exit(tmp_path):
+        assert not is_others(tmp_path)
+        assert "cannot be locked: Function not implemented, and two processes" in capsys.readouterr().err
+        job(1, 1)
+        with recorded_exit(tmp_path):
+            pass
+        job(1, 0)
+    assert json.loads((tmp_path / "exit.json").read_text())["code"] == 0
