@@ -142,6 +142,7 @@ def test_nan_is_refused_by_name():
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_a_hundred_thousand_by_a_hundred_thousand_in_two_gib():
     code = """
 import resource, torch
