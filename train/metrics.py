@@ -116,12 +116,12 @@ def rank_queries(
     RunFailed naming the first query with a similarity that is NaN.
     """
     if dual_softmax is None:
-        return _rank(_products(query_QD, item_ND, lambda x: x), pairs, len(item_ND))
+        return _rank(_products(query_QD, item_ND, lambda x: x), pairs, len(query_QD), len(item_ND))
     claimed_N = torch.full((len(item_ND),), -math.inf, dtype=torch.float64, device=item_ND.device)
     for chunk_CN in _products(query_QD, item_ND, lambda x: x):
         claimed_N = torch.logaddexp(claimed_N, (chunk_CN / dual_softmax).logsumexp(dim=0))
     weighted = _products(query_QD, item_ND, lambda x: _in_order(x, x / dual_softmax - claimed_N))
-    return _rank(weighted, pairs, len(item_ND))
+    return _rank(weighted, pairs, len(query_QD), len(item_ND))
 
 
 def retrieval(
@@ -146,7 +146,7 @@ def retrieval_from_similarity(
 ) -> RetrievalMetrics:
     """The same from a given matrix."""
     pairs = Pairs.of_groups(query_group_Q, item_group_N)
-    return summarise(_rank(iter([similarity_QN]), pairs, similarity_QN.shape[1]), recall_at)
+    return summarise(_rank(iter([similarity_QN]), pairs, *similarity_QN.shape), recall_at)
 
 
 def refuse_non_finite(x_ND: torch.Tensor, kind: str, name: Callable[[int], str] = str) -> None:
@@ -172,19 +172,20 @@ def _products(
         yield weigh(query_QD[start : start + rows].double() @ items_DN)
 
 
-def _rank(similarities: Iterator[torch.Tensor], pairs: Pairs, items: int) -> Ranks:
-    places, start = [], 0
+def _rank(similarities: Iterator[torch.Tensor], pairs: Pairs, queries: int, items: int) -> Ranks:
+    # In one block from the start: small ones, kept between those of the chunks, would have the heap grow with each.
+    place_Q4, start = torch.empty(queries, 4, dtype=torch.float64), 0
     for similarity_CN in similarities:
         stop = start + len(similarity_CN)
         first, last = torch.searchsorted(pairs.query_P, pairs.query_P.new_tensor([start, stop])).tolist()
         right_CN = torch.zeros(similarity_CN.shape, dtype=torch.bool, device=similarity_CN.device)
         right_CN[pairs.query_P[first:last] - start, pairs.item_P[first:last]] = True
         _refuse_nan(similarity_CN, start)
-        places.append(_places(similarity_CN.float(), right_CN).cpu())
+        place_Q4[start:stop] = _places(similarity_CN.float(), right_CN)
         start = stop
     if start == 0:
         raise ValueError("no query to rank; an evaluation needs at least one text with its window")
-    above_Q, tied_wrong_Q, tied_right_Q, right_Q = torch.cat(places).double().unbind(dim=1)
+    above_Q, tied_wrong_Q, tied_right_Q, right_Q = place_Q4.unbind(dim=1)
     return Ranks(above_Q, tied_wrong_Q, tied_right_Q, right_Q, items)
 
 
