@@ -95,7 +95,10 @@ def open_subject(target: Path, world: World, *, store: Path | None, set_name: st
     )
     with content_fits(path):
         check_same_inputs(content, data, path)
-        model = build_model(config.model, input_dim=input_dims(content), tokens=data.tokens)
+        dims = input_dims(content)
+    # Not in there: what a head of somebody's own raises is no fault of the checkpoint.
+    model = build_model(config.model, input_dim=dims, tokens=data.tokens)
+    with content_fits(path):
         model.load_state_dict(content["model"])
     return Subject(path, int(content["order"]["step"]), config, opened, model.to(world.device).eval(), data)
 
